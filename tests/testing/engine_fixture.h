@@ -70,6 +70,7 @@ struct EngineOptions {
   // Submits requests in a random order from this seed, a few before every step. Unset: all at once, in their order.
   std::optional<uint32_t> arrival_seed;
   std::function<absl::Time()> now = absl::Now;
+  std::function<absl::Time()> compute_time = verifier::ThreadTime;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // unset: the demo's
 };
 
@@ -107,7 +108,8 @@ class EngineFixture : public ::testing::Test {
                               .proposers = &proposers,
                               .end_token_ids = {4092},
                               .publish = [this](auto outputs) { Take(outputs); },
-                              .now = options.now});
+                              .now = options.now,
+                              .compute_time = options.compute_time});
   }
 
   // Submits all requests and steps until they end.

@@ -222,8 +222,8 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
       active->masks = DrawMasks(std::exchange(active->mask_bits, {}), drawable_, parts_.transformer->backend());
     }
   }
-  std::unique_ptr<Sequence> sequence =
-      MakeSequence(requests_.NextId(), active, parts_.proposers->Names(), *parts_.tokenizer, drawable_);
+  std::unique_ptr<Sequence> sequence = MakeSequence(requests_.NextId(), active, parts_.proposers->Names(),
+                                                    *parts_.tokenizer, drawable_, parts_.compute_time);
   if (sequence->sample_index == 0) sequence->output.began = timer_.entered();
   requests_.Begin(*sequence);
   return sequence;

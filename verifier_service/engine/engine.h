@@ -92,6 +92,7 @@ struct EngineParts {
   std::vector<int32_t> end_token_ids;  // end a sample, unless the request sets ignore_eos
   Publish publish;
   Clock now = SteadyNow;
+  Clock compute_time = ThreadTime;                     // what grammars take is measured on it
   std::function<void(const LearningPasses&)> learned;  // called before the first step, on the engine's thread; or null
 };
 
@@ -217,6 +218,7 @@ class Engine {
   void Retire();
   bool is_asynchronous() const { return parts_.transformer->backend().is_asynchronous(); }
   bool is_awaited();
+  double PrepareMs() const;  // of the host, while an asynchronous device computes
   StepTimes Times() const;
 
   const EngineConfig config_;

@@ -137,11 +137,9 @@ Engine::LaunchedStep Engine::Launch(std::span<const PlannedSequence> plan) {
   kernels::Backend& backend = parts_.transformer->backend();
   timer_.Enter(StepPhase::kForward);
   const kernels::ConstTensorView logits = parts_.transformer->Forward(step.batch.forward, *parts_.kv);
-  timer_.Enter(is_asynchronous() ? StepPhase::kPrepare : StepPhase::kHost);
-  const absl::Time masks_began = timer_.entered();
+  timer_.Enter(StepPhase::kMasks);
   own_stats_.num_masks += static_cast<uint64_t>(grammar_masks_.Fill(plan, backend, step.batch));
   timer_.Enter(StepPhase::kDraw);
-  own_stats_.mask_time += timer_.entered() - masks_began;
   backend.AcceptTrees(
       {.logits = logits, .num_tokens = drawable_.num_tokens(), .trees = step.batch.trees, .paths = step.paths});
   for (size_t i = 0; i < step.scores.size(); ++i) {
@@ -176,7 +174,7 @@ Engine::StepResult Engine::Finish(std::span<const PlannedSequence> plan, const S
   // If Prepare took longer than the wait after it, the device may have finished earlier, so the measured time is not
   // the device's. The steps of a trial must not change the cost curve, because the trial compares its sets by the
   // curve's predictions.
-  const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= timer_.ms(StepPhase::kPrepare);
+  const bool is_the_devices = !is_asynchronous() || timer_.ms(StepPhase::kDevice) >= PrepareMs();
   if (is_the_devices) {
     const StepLoad load = LoadOf(plan);
     if (!policy.is_trial) experience_.step_cost.Observe(load, static_cast<float>(result.step_ms));
@@ -311,9 +309,11 @@ void Engine::CountRows(std::span<const PlannedSequence> plan, const TreeBatch& b
   }
 }
 
+double Engine::PrepareMs() const { return timer_.ms(StepPhase::kMasks) + timer_.ms(StepPhase::kPrepare); }
+
 StepTimes Engine::Times() const {
   // Prepare runs while an asynchronous device computes, so its time belongs to the forward pass.
-  const double prepare_ms = timer_.ms(StepPhase::kPrepare);
+  const double prepare_ms = PrepareMs();
   const bool is_behind = is_asynchronous();
   return {.forward_ms = timer_.ms(StepPhase::kForward) + timer_.ms(StepPhase::kDevice) + (is_behind ? prepare_ms : 0),
           .draw_ms = timer_.ms(StepPhase::kDraw) + timer_.ms(StepPhase::kMove),
@@ -326,7 +326,14 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
                      const StepOutcome& outcome) {
   timer_.Enter(StepPhase::kHost);
   const StepTimes times = Times();
+  const double mask_ms = timer_.ms(StepPhase::kMasks);
   timer_.Clear();
+  ChargeMasks(plan,
+              {.num_tokens = forecast.num_prompt_rows + outcome.num_emitted,
+               .ms = times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms,
+               .hidden_ms = is_asynchronous() ? std::min<double>(mask_ms, forecast.step_ms) : 0},
+              scheduler_);
+  own_stats_.mask_time += absl::Milliseconds(mask_ms);
   own_stats_.times += times;
   own_stats_.num_generated_tokens += outcome.num_emitted;
   PlannerStats& planner = own_stats_.planner;

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kMinForbiddenPerAllowed = 7;
 // A mean over fewer masks says little.
 constexpr int64_t kMinMasks = 32;
+// The masks of a step cost at most the tokens of about so many steps, however the clocks of their times differ.
+constexpr double kMostSteps = 100;
 
 void Intersect(std::span<uint32_t> mask, std::span<const uint32_t> with) {
   for (size_t i = 0; i < mask.size(); ++i) mask[i] &= with[i];
@@ -88,6 +90,26 @@ std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
   for (const uint32_t word : mask) num_allowed += static_cast<size_t>(std::popcount(word));
   const bool is_narrow = num_allowed * (kMinForbiddenPerAllowed + 1) <= mask.size() * 32;
   return is_narrow ? mask : std::span<const uint32_t>();
+}
+
+void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Scheduler& scheduler) {
+  double grammars_ms = 0;
+  const auto new_ms = [](const Sequence& sequence) {
+    return absl::ToDoubleMilliseconds(sequence.grammar->time() - sequence.paid_grammar_time);
+  };
+  for (const PlannedSequence& planned : plan) {
+    if (planned.sequence->grammar.has_value()) grammars_ms += new_ms(*planned.sequence);
+  }
+  const double delay_ms = std::max(0.0, grammars_ms - pace.hidden_ms);
+  if (grammars_ms <= 0 || pace.ms <= 0) return;
+  const double other_ms = std::max(pace.ms - delay_ms, pace.ms / kMostSteps);
+  const double tokens_per_ms = delay_ms / grammars_ms * pace.num_tokens / other_ms;
+  for (const PlannedSequence& planned : plan) {
+    Sequence& sequence = *planned.sequence;
+    if (!sequence.grammar.has_value()) continue;
+    scheduler.Charge(sequence, new_ms(sequence) * tokens_per_ms);
+    sequence.paid_grammar_time = sequence.grammar->time();
+  }
 }
 
 absl::Status CheckMaskTime(const Sequence& sequence, absl::Duration max_mean) {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "verifier_service/engine/scheduler.h"
 #include "verifier_service/engine/step_plan.h"
 #include "verifier_service/engine/tree_batch.h"
 
@@ -35,8 +36,19 @@ class GrammarMasks {
 // What proposers are told of the sequence's next token; empty: any may come.
 std::span<const uint32_t> AllowedTokens(Sequence& sequence);
 
-// The masks of one sequence delay the tokens of all. INVALID_ARGUMENT with FORMAT_TOO_COSTLY if the sequence's take
-// more than `max_mean` each.
+// What a step made, and in which time.
+struct StepPace {
+  int32_t num_tokens = 0;  // emitted, or computed of prompts
+  double ms = 0;           // from the end of the step before
+  double hidden_ms = 0;    // time of the masks while the device computed
+};
+
+// The masks of one sequence delay the tokens of all. So each sequence's tenant pays for the tokens that such a step
+// would have made in the time that the sequence's grammar took. Hidden time delays nobody and costs nothing.
+void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Scheduler& scheduler);
+
+// A bound on the same time. INVALID_ARGUMENT with FORMAT_TOO_COSTLY if the sequence's masks take more than `max_mean`
+// each.
 absl::Status CheckMaskTime(const Sequence& sequence, absl::Duration max_mean);
 
 }  // namespace foretoken::verifier

@@ -52,6 +52,8 @@ class Scheduler {
   // sequences that begin to run, again or for the first time.
   using MakeNext = std::function<std::unique_ptr<Sequence>(const std::shared_ptr<ActiveRequest>&)>;
   std::vector<Sequence*> Admit(absl::Time now, const MakeNext& make);
+  // The running sequence's tenant pays for this work, besides the sequence's tokens.
+  void Charge(const Sequence& running, double num_tokens) { line_.Charge(running, num_tokens); }
   // Reserves room for the root of every running sequence. Preempts sequences if there is no room.
   void ReserveRoots(absl::Time now);
   // Reserves up to num_nodes slots for tree nodes, in blocks that GiveBack frees, and room in the block table for a

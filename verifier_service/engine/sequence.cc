@@ -5,7 +5,7 @@ namespace foretoken::verifier {
 
 std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
                                        const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
-                                       const DrawableIds& drawable) {
+                                       const DrawableIds& drawable, const Clock& compute_time) {
   const GenerationRequest& request = *active->request;
   TextStream text(tokenizer, {.stop_strings = request.stop.stop_strings,
                               .include_stop_string = request.stop.include_stop_string,
@@ -24,7 +24,9 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
   if (sequence->active->max_tree_nodes > 0 && !request.speculation.prediction.empty()) {
     sequence->follower.emplace(request.speculation.prediction);
   }
-  if (request.grammar != nullptr) sequence->grammar.emplace(request.grammar, tokenizer, drawable.num_tokens());
+  if (request.grammar != nullptr) {
+    sequence->grammar.emplace(request.grammar, tokenizer, drawable.num_tokens(), compute_time);
+  }
   return sequence;
 }
 

@@ -83,6 +83,7 @@ struct Sequence {
   speculation::TokenTree merged_guess;                    // set in a step that merged several trees or cut a tree
   std::optional<PredictionFollower> follower;             // of the request's prediction
   std::optional<GrammarFollower> grammar;                 // of the request's grammar
+  absl::Duration paid_grammar_time;                       // of `grammar`, for which its tenant has paid
 
   // Output to the client
   uint32_t num_text_bytes = 0;  // published
@@ -98,7 +99,7 @@ struct Sequence {
 // Makes the sequence of the request's next sample.
 std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequest> active,
                                        const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
-                                       const DrawableIds& drawable);
+                                       const DrawableIds& drawable, const Clock& compute_time = ThreadTime);
 
 // One entry per ProposerClient::Names(), then one for predictions and one for grammars.
 std::vector<ProposerCount> NoCounts(const std::vector<std::string>& proposers);

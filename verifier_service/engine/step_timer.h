@@ -22,6 +22,7 @@ enum class StepPhase {
   kHost,       // the engine's own work on the CPU
   kProposals,  // waiting for trees
   kForward,    // enqueueing the forward pass; on a CPU the pass itself
+  kMasks,      // making the masks of rows with a grammar; on a device, behind the forward pass
   kDraw,       // enqueueing the draw; on a CPU the draw itself
   kPrepare,    // host work between launch and finish
   kDevice,     // waiting for the step's results
@@ -50,7 +51,7 @@ class StepTimer {
   Clock now_;
   absl::Time entered_;
   StepPhase phase_ = StepPhase::kIdle;
-  std::array<double, 8> ms_ = {};
+  std::array<double, 9> ms_ = {};
 };
 
 }  // namespace foretoken::verifier

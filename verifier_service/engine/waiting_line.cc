@@ -75,6 +75,10 @@ void WaitingLine::GoOn(Sequence& running) {
   PayAhead(running, /*num_prompt_rows=*/0, LineOf(running.request().tenant));
 }
 
+void WaitingLine::Charge(const Sequence& running, double num_tokens) {
+  turns_.Charge(LineOf(running.request().tenant), num_tokens);
+}
+
 void WaitingLine::End(Sequence& running) {
   TenantLine& line = LineOf(running.request().tenant);
   GiveBackRest(running, line);

@@ -11,7 +11,8 @@
 // A tenant pays in tokens: for the rows of the prompt that are not cached when a sample begins, and for the tokens that
 // the sample generates. Nobody knows their number before. So a sample pays ahead for as many tokens as samples
 // generated lately, pays again when they are used up, and gets the rest back at its end. What is computed again after a
-// preemption costs nothing. A tenant with max_running_samples running samples does not take turns.
+// preemption costs nothing. Masks that are slow to make delay every sample, so they cost as many tokens as would have
+// been made in their time (grammar_masks.h). A tenant with max_running_samples running samples does not take turns.
 //
 // The line forgets a tenant that neither waits nor runs.
 //
@@ -59,6 +60,8 @@ class WaitingLine {
   void Begin(const Entries::value_type& next, Sequence& sequence, absl::Time now);
   // A running sequence goes on. It pays if it has used up what it paid for.
   void GoOn(Sequence& running);
+  // A running sequence has delayed the others for as long as so many tokens take.
+  void Charge(const Sequence& running, double num_tokens);
   // A running sequence has ended.
   void End(Sequence& running);
   // Removes a request's samples that have not begun, or a preempted sequence. Running sequences stay.

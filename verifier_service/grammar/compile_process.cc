@@ -190,7 +190,7 @@ int ServeGrammars() {
   CompileLimits limits;
   while (true) {
     const absl::StatusOr<Frame> frame = ReadFrame(STDIN_FILENO);
-    if (!frame.ok()) return absl::IsUnavailable(frame.status()) ? 0 : 1;
+    if (!frame.ok()) return absl::IsUnavailable(frame.status()) || absl::IsAborted(frame.status()) ? 0 : 1;
     if (frame->kind == kTokens) {
       vocabulary = std::make_unique<const GrammarVocabulary>(UnpackTokens(frame->bytes));
     } else if (frame->kind == kLimits) {
@@ -237,9 +237,15 @@ void CompileProcess::Stop() {
 }
 
 absl::StatusOr<std::string> CompileProcess::Compile(const GrammarSource& source) {
+  const bool was_running = pid_ != 0;
   absl::StatusOr<Frame> answer = Ask(source);
+  if (was_running && absl::IsAborted(answer.status())) {
+    Stop();
+    answer = Ask(source);
+  }
   if (!answer.ok()) {
     Stop();  // a process that does not answer is useless, and its next answer would be to the wrong question
+    if (absl::IsAborted(answer.status())) return absl::UnavailableError(answer.status().message());
     return answer.status();
   }
   if (answer->kind == kGrammar) return std::move(answer->bytes);

@@ -11,8 +11,9 @@
 //
 // Errors: INVALID_ARGUMENT for a text that XGrammar refuses, and, with the reason FORMAT_TOO_COSTLY, for a text beyond
 // the limits. UNAVAILABLE or DEADLINE_EXCEEDED if the process does not start or does not answer, and UNAVAILABLE if the
-// machine lets it make no child or kills the child. No such error says anything about the text.
-// Threads: one at a time.
+// machine lets it make no child or kills the child. No such error says anything about the text. If the process has
+// ended since the last text, it is started again, and the text is sent again, because nobody has read it. A text that
+// was read is never sent again, because it may be what ended the process. Threads: one at a time.
 #pragma once
 
 #include <sys/types.h>

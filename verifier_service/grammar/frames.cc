@@ -40,6 +40,10 @@ absl::Status MoveAll(int fd, int16_t events, size_t num_bytes, absl::Time deadli
     FT_RETURN_IF_ERROR(Await(fd, events, deadline));
     const ssize_t num_now = transfer(num_moved, num_bytes - num_moved);
     if (num_now < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    // The kernel tells an end with unread bytes from another one (unix(7), ECONNRESET).
+    if (num_now < 0 && (errno == ECONNRESET || errno == EPIPE)) {
+      return absl::AbortedError("the other process has gone and left bytes unread");
+    }
     if (num_now <= 0) return absl::UnavailableError("the other process has gone");
     num_moved += static_cast<size_t>(num_now);
   }

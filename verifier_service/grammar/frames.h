@@ -2,7 +2,8 @@
 // Messages on a socket between two of our own processes: a kind, a length and bytes. Both processes run the same
 // program on the same machine, so numbers are in its own byte order.
 //
-// Errors: UNAVAILABLE if the other end is closed, DEADLINE_EXCEEDED at the deadline, RESOURCE_EXHAUSTED for a frame
+// Errors: ABORTED if the other process has ended and did not read all that was written, UNAVAILABLE if it has ended and
+// read all, DEADLINE_EXCEEDED at the deadline, RESOURCE_EXHAUSTED for a frame
 // above kMaxFrameBytes.
 #pragma once
 

@@ -17,6 +17,7 @@
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "verifier_service/grammar/anchors.h"
 #include "verifier_service/grammar/grammar_parts.h"
 #include "verifier_service/grammar/schema_check.h"
 #include "verifier_service/grammar/special_tokens.h"
@@ -127,6 +128,9 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSou
                                                                 const GrammarVocabulary& vocabulary) {
   const absl::StatusOr<nlohmann::json> form = ParseForm(source);
   if (form.ok()) FT_RETURN_IF_ERROR(CheckSchemas(*form, source.kind));
+  if (source.kind == GrammarKind::kRegex && HasInnerAnchor(source.text)) {
+    return absl::InvalidArgumentError("anchors are not supported inside of an expression");
+  }
   try {
     xgrammar::CompiledGrammar compiled = CompileWith(source, vocabulary);
     FT_RETURN_IF_ERROR(form.status());  // only now, because XGrammar's own error names the place

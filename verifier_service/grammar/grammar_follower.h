@@ -60,6 +60,8 @@ class GrammarFollower {
   // The mean time of a mask so far, with the time to follow tokens, and the number of masks.
   absl::Duration mask_time() const { return num_masks_ == 0 ? absl::ZeroDuration() : sum_of_times_ / num_masks_; }
   int64_t num_masks() const { return num_masks_; }
+  // The time of all masks so far, with the time to follow tokens.
+  absl::Duration time() const { return sum_of_times_; }
 
  private:
   // Adds its time to the sum.

@@ -2,13 +2,21 @@
 #include "verifier_service/grammar/schema_check.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "verifier_service/grammar/anchors.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -19,6 +27,7 @@ using Keywords = std::vector<absl::string_view>;
 // Everything that can make a value invalid. Other keywords describe, or are nobody's.
 constexpr absl::string_view kDemands[] = {"$ref",
                                           "$dynamicRef",
+                                          "$recursiveRef",
                                           "const",
                                           "enum",
                                           "anyOf",
@@ -106,6 +115,13 @@ std::vector<std::string> FollowedTypes(const Json& schema) {
   return {};
 }
 
+// The names on the way to a place in the schema, as XGrammar reads them; unset for a reference to something else.
+std::optional<std::vector<std::string>> PlaceOf(absl::string_view reference) {
+  if (reference == "#") return std::vector<std::string>();
+  if (!absl::ConsumePrefix(&reference, "#/")) return std::nullopt;
+  return absl::StrSplit(reference, '/', absl::SkipEmpty());
+}
+
 // Whether every value that XGrammar lets through has one of these types, whatever `type` says beside a combination.
 bool HasOnly(const Json& schema, const std::vector<std::string>& types) {
   const auto fits = [&](const Json& value) {
@@ -157,15 +173,101 @@ bool IsBuiltinFormat(const Json& format) {
   return format.is_string() && std::ranges::find(kFormats, format.get<std::string>()) != std::end(kFormats);
 }
 
+// The characters with which each name begins that the pattern matches; "" if that is hard to say.
+std::string LiteralBeginning(absl::string_view pattern) {
+  if (!absl::ConsumePrefix(&pattern, "^") || absl::StrContains(pattern, '|')) return "";
+  const auto is_literal = [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; };
+  size_t length = 0;
+  while (length < pattern.size() && is_literal(pattern[length])) ++length;
+  const bool is_repeated = length < pattern.size() && absl::StrContains("*?{", pattern[length]);
+  return std::string(pattern.substr(0, is_repeated && length > 0 ? length - 1 : length));
+}
+
+// XGrammar gives a property one schema: that of its name, or of any pattern that its name matches.
+bool MayHaveTwoSchemas(const Json& schema) {
+  if (!schema.contains("patternProperties") || !schema["patternProperties"].is_object()) return false;
+  std::vector<std::string> beginnings;
+  const auto begins_differently = [&](absl::string_view name) {
+    return std::ranges::none_of(beginnings, [&](absl::string_view beginning) {
+      return absl::StartsWith(name, beginning) || absl::StartsWith(beginning, name);
+    });
+  };
+  for (const auto& [pattern, value] : schema["patternProperties"].items()) {
+    const std::string beginning = LiteralBeginning(pattern);
+    if (!begins_differently(beginning)) return true;
+    beginnings.push_back(beginning);
+  }
+  if (!schema.contains("properties") || !schema["properties"].is_object()) return false;
+  const auto may_match = [&](absl::string_view name) {
+    return std::ranges::any_of(beginnings, [&](absl::string_view begin) { return absl::StartsWith(name, begin); });
+  };
+  return std::ranges::any_of(schema["properties"].items(), [&](const auto& one) { return may_match(one.key()); });
+}
+
+// What XGrammar passes over among the keywords of objects.
+std::string BadObject(const Json& schema) {
+  const auto has = [&](absl::string_view keyword) { return schema.contains(keyword); };
+  if (has("propertyNames")) {
+    for (const absl::string_view other : {"patternProperties", "properties"}) {
+      if (has(other)) return absl::StrCat("propertyNames: is not supported beside ", other);
+    }
+  }
+  if (has("patternProperties") && has("properties")) {
+    for (const absl::string_view other : {"additionalProperties", "unevaluatedProperties"}) {
+      if (has(other) && schema[other] != false) {
+        return absl::StrCat(other, ": is not supported beside properties and patternProperties");
+      }
+    }
+  }
+  if (has("patternProperties") && schema["patternProperties"].is_object()) {
+    const auto has_inner_anchor = [](const auto& one) { return HasInnerAnchor(one.key()); };
+    if (std::ranges::any_of(schema["patternProperties"].items(), has_inner_anchor)) {
+      return "patternProperties: anchors are not supported inside";
+    }
+  }
+  if (MayHaveTwoSchemas(schema)) {
+    return "patternProperties: expected patterns that begin with other letters than each other and than properties, "
+           "as in ^a and ^b";
+  }
+  if (!has("required") || !schema["required"].is_array()) return "";
+  const bool has_properties = has("properties") && schema["properties"].is_object();
+  for (const Json& name : schema["required"]) {
+    if (!name.is_string() || (has_properties && schema["properties"].contains(name.get<std::string>()))) continue;
+    return absl::StrCat("required: expected names among properties, got ", name.dump());
+  }
+  return "";
+}
+
+// XGrammar follows the remainder from digit to digit, or lists the multiples between two bounds.
+absl::string_view BadMultiple(const Json& schema) {
+  constexpr int64_t kMostRemainders = 1024;
+  constexpr double kMostListed = 10'000;
+  constexpr double kMostBound = 1e15;  // doubles below it are exact
+  if (IsAmong("number", TypesOf(schema))) return "multipleOf: is not supported for numbers that are no integers";
+  const Json& divisor = schema["multipleOf"];
+  if (!divisor.is_number_integer() || divisor < 1 || divisor > kMostRemainders) {
+    return "multipleOf: expected an integer from 1 to 1024";
+  }
+  const auto bound = [&](absl::string_view inclusive, absl::string_view exclusive) -> std::optional<double> {
+    for (const absl::string_view keyword : {inclusive, exclusive}) {
+      if (schema.contains(keyword) && schema[keyword].is_number()) return schema[keyword].get<double>();
+    }
+    return std::nullopt;
+  };
+  const std::optional<double> least = bound("minimum", "exclusiveMinimum");
+  const std::optional<double> most = bound("maximum", "exclusiveMaximum");
+  if (!least.has_value() && !most.has_value()) return "";
+  if (least.has_value() && most.has_value() && std::abs(*least) < kMostBound && *most - *least < kMostListed) return "";
+  return "multipleOf: expected no bounds, or two with at most 10000 integers between them";
+}
+
 // Combinations of keywords of which XGrammar follows one.
 absl::string_view BadCombination(const Json& schema) {
   const auto has = [&](absl::string_view keyword) { return schema.contains(keyword); };
   if (has("allOf") && schema["allOf"].size() != 1) return "allOf: expected one schema";
-  if (has("$ref") && schema["$ref"].is_string() && !absl::StartsWith(schema["$ref"].get<std::string>(), "#")) {
+  if (has("$ref") && schema["$ref"].is_string() && !PlaceOf(schema["$ref"].get<std::string>()).has_value()) {
     return "$ref: expected a place in this schema, as in #/$defs/name";
   }
-  if (has("propertyNames") && has("patternProperties"))
-    return "propertyNames: is not supported beside patternProperties";
   if (has("minLength") || has("maxLength")) {
     if (has("pattern")) return "pattern: is not supported beside minLength and maxLength";
     if (has("format") && IsBuiltinFormat(schema["format"])) {
@@ -177,23 +279,14 @@ absl::string_view BadCombination(const Json& schema) {
     for (const absl::string_view look : {"(?=", "(?!", "(?<=", "(?<!"}) {
       if (absl::StrContains(pattern, look)) return "pattern: lookahead and lookbehind are not supported";
     }
+    if (HasInnerAnchor(pattern)) return "pattern: anchors are not supported inside";
   }
-  if (has("multipleOf")) {
-    const bool is_bounded = has("minimum") || has("maximum") || has("exclusiveMinimum") || has("exclusiveMaximum");
-    if (is_bounded) return "multipleOf: is not supported beside bounds";
-    constexpr int64_t kMost = 1024;
-    const Json& value = schema["multipleOf"];
-    if (!value.is_number_integer() || value < 1 || value > kMost)
-      return "multipleOf: expected an integer from 1 to 1024";
-  }
-  return "";
+  return has("multipleOf") ? BadMultiple(schema) : "";
 }
 
 absl::Status Error(const std::string& place, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(place, place.empty() ? "" : ": ", what));
 }
-
-absl::Status CheckAt(const Json& schema, const std::string& place);
 
 // XGrammar knows that a name is a string.
 Json WithTypeOfNames(Json schema) {
@@ -204,46 +297,86 @@ Json WithTypeOfNames(Json schema) {
   return schema;
 }
 
-absl::Status CheckInside(const Json& schema, const std::string& place) {
-  const auto inside = [&](const auto& key) { return absl::StrCat(place, place.empty() ? "" : ".", key); };
-  for (const auto& [keyword, value] : schema.items()) {
-    constexpr absl::string_view kMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
-    constexpr absl::string_view kLists[] = {"anyOf", "oneOf", "allOf", "prefixItems", "items"};
-    constexpr absl::string_view kSchemas[] = {"items", "additionalProperties", "unevaluatedProperties",
-                                              "unevaluatedItems", "propertyNames"};
-    const auto is_in = [&, &name = keyword](const auto& names) {
-      return std::ranges::find(names, name) != std::end(names);
-    };
-    if (value.is_object() && is_in(kMaps)) {
-      for (const auto& [name, one] : value.items()) {
-        FT_RETURN_IF_ERROR(CheckAt(one, absl::StrCat(inside(keyword), ".", name)));
-      }
-    } else if (value.is_array() && is_in(kLists)) {
-      for (size_t i = 0; i < value.size(); ++i) {
-        FT_RETURN_IF_ERROR(CheckAt(value[i], absl::StrCat(inside(keyword), ".", i)));
-      }
-    } else if (value.is_object() && is_in(kSchemas)) {
-      FT_RETURN_IF_ERROR(CheckAt(keyword == "propertyNames" ? WithTypeOfNames(value) : value, inside(keyword)));
-    }
-  }
-  return absl::OkStatus();
-}
+class Checker {
+ public:
+  explicit Checker(const Json& root) : root_(root) {}
 
-absl::Status CheckAt(const Json& schema, const std::string& place) {
-  if (!schema.is_object()) return absl::OkStatus();  // true, false, or an error that XGrammar names
-  if (const absl::string_view what = BadCombination(schema); !what.empty()) return Error(place, what);
-  const Followed followed = FollowedIn(schema);
-  for (const absl::string_view demand : kDemands) {
-    if (!schema.contains(demand) || std::ranges::find(followed.keywords, demand) != followed.keywords.end()) continue;
-    if (IsMet(demand, schema)) continue;
-    return Error(place, absl::StrCat(demand, ": is not supported ", followed.by));
+  absl::Status CheckAt(const Json& schema, const std::string& place) {
+    if (!schema.is_object()) return absl::OkStatus();  // true, false, or an error that XGrammar names
+    if (const absl::string_view what = BadCombination(schema); !what.empty()) return Error(place, what);
+    const Followed followed = FollowedIn(schema);
+    for (const absl::string_view demand : kDemands) {
+      if (!schema.contains(demand) || std::ranges::find(followed.keywords, demand) != followed.keywords.end()) continue;
+      if (IsMet(demand, schema)) continue;
+      return Error(place, absl::StrCat(demand, ": is not supported ", followed.by));
+    }
+    if (const std::string what = BadObject(schema); !what.empty()) return Error(place, what);
+    FT_RETURN_IF_ERROR(CheckTarget(schema));
+    return CheckInside(schema, place);
   }
-  return CheckInside(schema, place);
-}
+
+ private:
+  // The schema at the place to which `schema` refers; null if it refers to none, which XGrammar names.
+  const Json* TargetOf(const Json& schema) const {
+    const auto reference = schema.find("$ref");
+    if (reference == schema.end() || !reference->is_string()) return nullptr;
+    const Json* target = &root_;
+    for (const std::string& name : PlaceOf(reference->get<std::string>()).value_or(std::vector<std::string>())) {
+      if (!target->is_object() || !target->contains(name)) return nullptr;
+      target = &(*target)[name];
+    }
+    return target;
+  }
+
+  // The place may be one where no schema is looked for.
+  absl::Status CheckTarget(const Json& schema) {
+    const Json* const target = TargetOf(schema);
+    if (target == nullptr || !targets_.insert(target).second) return absl::OkStatus();
+    return CheckAt(*target, absl::StrJoin(*PlaceOf(schema["$ref"].get<std::string>()), "."));
+  }
+
+  absl::Status CheckInside(const Json& schema, const std::string& place) {
+    const auto inside = [&](const auto& key) { return absl::StrCat(place, place.empty() ? "" : ".", key); };
+    for (const auto& [keyword, value] : schema.items()) {
+      constexpr absl::string_view kMaps[] = {"properties", "patternProperties", "$defs", "definitions"};
+      constexpr absl::string_view kLists[] = {"anyOf", "oneOf", "allOf", "prefixItems", "items"};
+      constexpr absl::string_view kSchemas[] = {"items", "additionalProperties", "unevaluatedProperties",
+                                                "unevaluatedItems"};
+      const auto is_in = [&, &name = keyword](const auto& names) {
+        return std::ranges::find(names, name) != std::end(names);
+      };
+      if (value.is_object() && is_in(kMaps)) {
+        for (const auto& [name, one] : value.items()) {
+          FT_RETURN_IF_ERROR(CheckAt(one, absl::StrCat(inside(keyword), ".", name)));
+        }
+      } else if (value.is_array() && is_in(kLists)) {
+        for (size_t i = 0; i < value.size(); ++i) {
+          FT_RETURN_IF_ERROR(CheckAt(value[i], absl::StrCat(inside(keyword), ".", i)));
+        }
+      } else if (value.is_object() && is_in(kSchemas)) {
+        FT_RETURN_IF_ERROR(CheckAt(value, inside(keyword)));
+      } else if (value.is_object() && keyword == "propertyNames") {
+        FT_RETURN_IF_ERROR(CheckNames(WithTypeOfNames(value), inside(keyword)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // A name that is no string would make the object no JSON.
+  absl::Status CheckNames(const Json& schema, const std::string& place) {
+    FT_RETURN_IF_ERROR(CheckAt(schema, place));
+    const Json* const target = TargetOf(schema);
+    if (HasOnly(target == nullptr ? schema : *target, {"string"})) return absl::OkStatus();
+    return Error(place, "expected a schema that says of each value that it is a string");
+  }
+
+  const Json& root_;
+  absl::flat_hash_set<const Json*> targets_;  // of references, as far as they are checked
+};
 
 }  // namespace
 
-absl::Status CheckSchema(const Json& schema) { return CheckAt(schema, ""); }
+absl::Status CheckSchema(const Json& schema) { return Checker(schema).CheckAt(schema, ""); }
 
 absl::Status CheckTagSchemas(const Json& tag) {
   for (const auto& [key, value] : tag.items()) {

@@ -6,8 +6,9 @@
 //   CheckSchema(nlohmann::json::parse(R"({"type":"array","uniqueItems":true})"));
 //   // INVALID_ARGUMENT: uniqueItems: is not supported beside type "array"
 //
-// One difference stays: of oneOf, whose branches XGrammar cannot always prove to exclude each other, an output may fit
-// several branches.
+// Two differences stay. Of oneOf, whose branches XGrammar cannot always prove to exclude each other, an output may fit
+// several branches. A name that `properties` does not list may come again in the same object, or spell a listed name
+// with escapes, so a reader of the object may see fewer properties than minProperties, or another value.
 // Errors: INVALID_ARGUMENT with the place, as in "properties.a.items: ...".
 // Source: JSON Schema 2020-12; XGrammar 0.2.8, SchemaParser.
 #pragma once

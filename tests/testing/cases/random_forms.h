@@ -55,7 +55,7 @@ inline RandomSchema MakeEnum(RandomValues& random) {
   return {{{"enum", values}}, accepts};
 }
 
-// An integer, or a number, within bounds that belong to it or not, and perhaps null.
+// An integer, or a number, within bounds that belong to it or not, and perhaps null. Integers may be multiples.
 inline RandomSchema MakeNumber(RandomValues& random) {
   const bool is_integer = random.Coin(0.7), has_least = random.Coin(0.7), has_most = random.Coin(0.7);
   const bool may_be_null = random.Coin(0.2);
@@ -65,9 +65,13 @@ inline RandomSchema MakeNumber(RandomValues& random) {
                            {has_most ? "maximum" : "exclusiveMaximum", most},
                            {"type", type}};
   if (may_be_null) schema["type"] = {type, "null"};
+  const int num_inside = most - least - 1;  // one of them at least is a multiple
+  const int divisor = is_integer && num_inside > 1 && random.Coin(0.4) ? 2 + random.Below(num_inside - 1) : 1;
+  if (divisor > 1) schema["multipleOf"] = divisor;
   return {schema, [=](const nlohmann::json& value) {
             if (value.is_null()) return may_be_null;
             if (is_integer ? !value.is_number_integer() : !value.is_number()) return false;
+            if (is_integer && value.get<int64_t>() % divisor != 0) return false;
             const auto number = value.get<double>();
             return (has_least ? number >= least : number > least) && (has_most ? number <= most : number < most);
           }};

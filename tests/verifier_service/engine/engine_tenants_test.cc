@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,7 +27,9 @@ class EngineTenantsTest : public testing::EngineFixture {
  protected:
   std::unique_ptr<Engine> Make(const EngineConfig& config) {
     // Every reading of the clock takes as long, so steps do not depend on the machine.
-    return MakeEngine(none_, {.config = config, .now = [this] { return now_ += absl::Milliseconds(1); }});
+    return MakeEngine(none_, {.config = config,
+                              .now = [this] { return now_ += absl::Milliseconds(1); },
+                              .compute_time = [this] { return MaskClock(); }});
   }
   GenerationRequest Of(const std::string& tenant, int32_t max_tokens = 6) {
     GenerationRequest request = Request("x = 1\n", 0, max_tokens);
@@ -40,11 +43,14 @@ class EngineTenantsTest : public testing::EngineFixture {
     return place.ok() ? engine.Submit(*std::move(place), request) : place.status();
   }
   // Submits until the queue refuses.
-  void Flood(Engine& engine, const std::string& tenant, int32_t max_tokens = 6) {
+  void Flood(Engine& engine, const std::function<GenerationRequest()>& make) {
     for (int i = 0; i < 1000; ++i) {
-      if (!Submit(engine, Of(tenant, max_tokens)).ok()) return;
+      if (!Submit(engine, make()).ok()) return;
     }
     FAIL() << "the queue has no bound";
+  }
+  void Flood(Engine& engine, const std::string& tenant, int32_t max_tokens = 6) {
+    Flood(engine, [&] { return Of(tenant, max_tokens); });
   }
   std::map<std::string, int> NumCompleted() const {
     std::map<std::string, int> num;
@@ -59,7 +65,15 @@ class EngineTenantsTest : public testing::EngineFixture {
     return num;
   }
 
+  // Is read when the work on a mask begins, and when it ends.
+  absl::Time MaskClock() {
+    if (!std::exchange(is_at_mask_, !is_at_mask_)) return now_;
+    return now_ += mask_time_;
+  }
+
   absl::Time now_ = absl::UnixEpoch();
+  bool is_at_mask_ = false;
+  absl::Duration mask_time_ = absl::Milliseconds(1);  // to make a mask, or to follow a token
   InProcessProposers none_;
   std::map<Ticket, std::string> tenants_;
 };
@@ -107,6 +121,37 @@ TEST_F(EngineTenantsTest, LongOutputsOfAFloodDoNotTakeMoreThanItsShare) {
   const int num_prompt = static_cast<int>(Of("long").prompt.size());  // it is too short for the prefix cache
   const double work_of_long = (num_prompt + 100.0) * num_completed["long"];
   EXPECT_NEAR(work_of_long / ((num_prompt + 10) * num_completed["short"]), 1, 0.1);
+}
+
+// Slow masks delay the tokens of all. So the tenant whose requests need them gets fewer tokens, and the other tenant as
+// many as half of the engine's time makes.
+TEST_F(EngineTenantsTest, SlowMasksAreAtTheCostOfTheirTenant) {
+  const GrammarVocabulary vocabulary(TokensOf(tokenizer_->vocabulary(), 4093, std::vector<int32_t>{4092}));
+  const std::shared_ptr<const Grammar> letters =
+      Grammar::Compile({.kind = GrammarKind::kRegex, .text = "[a-z ]{100}"}, vocabulary).value();
+  const auto run = [&](bool has_formed) {
+    const std::unique_ptr<Engine> engine =
+        Make({.max_queued_requests = 16, .max_running_samples = 4, .max_mask_time = absl::Hours(1)});
+    for (const absl::Time end = now_ + absl::Seconds(12); now_ < end;) {
+      Flood(*engine, "plain");
+      if (has_formed) {
+        Flood(*engine, [&] {
+          GenerationRequest request = Of("formed");
+          request.stop.ignore_eos = false;
+          request.grammar = letters;
+          return request;
+        });
+      }
+      engine->Step();
+    }
+    return NumCompleted();
+  };
+  mask_time_ = absl::Milliseconds(20);
+  const int num_alone = run(/*has_formed=*/false)["plain"];
+  std::map<std::string, int> num_completed = run(/*has_formed=*/true);
+  EXPECT_GE(num_completed["plain"], 0.9 * num_alone / 2);
+  EXPECT_LE(num_completed["plain"], 1.2 * num_alone / 2) << "the other tenant has a share, too";
+  EXPECT_GT(num_completed["formed"], 0);
 }
 
 TEST_F(EngineTenantsTest, ATenantMayUseAllWhileItIsAlone) {

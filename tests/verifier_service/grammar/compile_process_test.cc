@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/grammar/compile_process.h"
 
+#include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <thread>
 
@@ -17,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/grammar_tokens.h"
+#include "tests/testing/temp_dir.h"
 #include "verifier_service/grammar/grammar_compiler.h"
 
 namespace foretoken::verifier {
@@ -101,21 +108,63 @@ TEST(CompileProcess, AGrammarThatIsTooLargeToSendIsRefused) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("more memory"));
 }
 
-TEST(CompileProcess, AProcessThatWasKilledIsStartedAgain) {
+// The kill may come to the process before or after the next text has been sent.
+TEST(CompileProcess, AKillBetweenTwoTextsFailsNeither) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
   ASSERT_TRUE(process.Compile(source).ok());
-  ASSERT_EQ(kill(process.pid(), SIGKILL), 0);
-  const absl::Status failed = process.Compile(source).status();
+  for (int i = 0; i < 20; ++i) {
+    const pid_t killed = process.pid();
+    ASSERT_EQ(kill(killed, SIGKILL), 0);
+    if (i % 2 == 0) absl::SleepFor(absl::Milliseconds(10));
+    const auto result = process.Compile(source);
+    ASSERT_TRUE(result.ok()) << i << ": " << result.status();
+    EXPECT_NE(process.pid(), killed);
+  }
+}
+
+// A process that stands still reads nothing, so its end leaves the text unread for certain.
+TEST(CompileProcess, AnUnreadTextIsSentAgain) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  ASSERT_EQ(kill(process.pid(), SIGSTOP), 0);
+  std::thread killer([pid = process.pid()] {
+    absl::SleepFor(absl::Milliseconds(50));
+    kill(pid, SIGKILL);
+  });
+  const auto result = process.Compile(source);
+  killer.join();
+  EXPECT_TRUE(result.ok()) << result.status();
+}
+
+// The first child of the process; 0: none.
+pid_t ChildOf(pid_t process) {
+  pid_t child = 0;
+  std::ifstream(absl::StrCat("/proc/", process, "/task/", process, "/children")) >> child;
+  return child;
+}
+
+// The text may be what ended the process.
+TEST(CompileProcess, ATextThatWasReadIsNotSentAgain) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {.max_time = absl::Seconds(20)});
+  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+  ASSERT_TRUE(process.Compile(source).ok());
+  while (ChildOf(process.pid()) != 0) absl::SleepFor(absl::Milliseconds(1));  // it has answered, and ends
+  std::thread killer([pid = process.pid()] {
+    while (ChildOf(pid) == 0) absl::SleepFor(absl::Milliseconds(1));
+    kill(pid, SIGKILL);
+  });
+  const absl::Status failed = process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)}).status();
+  killer.join();
   EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
+  EXPECT_EQ(process.pid(), 0);
   EXPECT_TRUE(process.Compile(source).ok());
 }
 
-// Kills each child of the process, as a kernel without memory does, until the end.
+// Kills each child of the compile process, as a kernel without memory does, until the end.
 class ChildKiller {
  public:
-  explicit ChildKiller(pid_t process)
-      : path_(absl::StrCat("/proc/", process, "/task/", process, "/children")), thread_([this] { Run(); }) {}
   ~ChildKiller() {
     must_end_ = true;
     thread_.join();
@@ -124,15 +173,13 @@ class ChildKiller {
  private:
   void Run() {
     while (!must_end_) {
-      pid_t child = 0;
-      if (std::ifstream(path_) >> child) kill(child, SIGKILL);
+      if (const pid_t child = ChildOf(ChildOf(getpid())); child != 0) kill(child, SIGKILL);
       absl::SleepFor(absl::Milliseconds(1));
     }
   }
 
-  const std::string path_;
   std::atomic<bool> must_end_ = false;
-  std::thread thread_;
+  std::thread thread_{[this] { Run(); }};
 };
 
 TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
@@ -140,7 +187,7 @@ TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
   for (int i = 0; i < 20; ++i) {
     ASSERT_TRUE(process.Compile(source).ok()) << "after a kill at any point of its work, also of its answer";
-    const ChildKiller killer(process.pid());
+    const ChildKiller killer;
     const absl::Status killed =
         process.Compile({.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)}).status();
     EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable) << killed;
@@ -148,26 +195,41 @@ TEST(CompileProcess, AKillFromOutsideIsNotTheTextsFault) {
   EXPECT_TRUE(process.Compile(source).ok());
 }
 
-TEST(CompileProcess, AMachineWithoutRoomForProcessesIsNotTheTextsFault) {
-  if (geteuid() == 0) GTEST_SKIP() << "the kernel lets root have any number of processes";
-  CompileProcess process(kProgram, testing::ByteTokens(), {});
-  const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
-  ASSERT_TRUE(process.Compile(source).ok());
-  rlimit before;
-  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, nullptr, &before), 0);
-  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
-  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, &none, nullptr), 0);
-  const absl::Status failed = process.Compile(source).status();
-  EXPECT_EQ(failed.code(), absl::StatusCode::kUnavailable) << failed;
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("cannot fork"));
-  ASSERT_EQ(prlimit(process.pid(), RLIMIT_NPROC, &before, nullptr), 0);
-  EXPECT_TRUE(process.Compile(source).ok());
+// The kernel lets root have any number of processes, so this process becomes another user.
+void BecomeNobody() {
+  constexpr uid_t kNobody = 65534;
+  const bool is_nobody = setgroups(0, nullptr) == 0 && setgid(kNobody) == 0 && setuid(kNobody) == 0;
+  if (!is_nobody) std::cerr << "cannot become nobody: " << std::strerror(errno);
 }
 
-// XGrammar warns of escapes that it does not know and of anchors inside a pattern, and quotes them.
+TEST(CompileProcess, AMachineWithoutRoomForProcessesIsNotTheTextsFault) {
+  const auto compile_with_and_without_room = [](const std::string& program) {
+    if (geteuid() == 0) BecomeNobody();
+    CompileProcess process(program, testing::ByteTokens(), {});
+    const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
+    std::cerr << "with room: " << process.Compile(source).status();
+    rlimit before = {};
+    prlimit(process.pid(), RLIMIT_NPROC, nullptr, &before);
+    const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+    prlimit(process.pid(), RLIMIT_NPROC, &none, nullptr);
+    std::cerr << "; without: " << process.Compile(source).status();
+    prlimit(process.pid(), RLIMIT_NPROC, &before, nullptr);
+    std::cerr << "; again: " << process.Compile(source).status();
+    std::_Exit(0);
+  };
+  // The other user may not be allowed to look into the build's directory.
+  const testing::TempDir directory;
+  std::filesystem::permissions(directory.path(), std::filesystem::perms(0755));
+  const std::string program = directory.path() + "/program";
+  std::filesystem::copy_file(kProgram, program);
+  EXPECT_EXIT(compile_with_and_without_room(program), ::testing::ExitedWithCode(0),
+              "^with room: OK; without: UNAVAILABLE: cannot fork.*; again: OK$");
+}
+
+// XGrammar warns of escapes that it does not know, and quotes them.
 TEST(CompileProcess, NothingOfATextGoesToTheLog) {
   const GrammarSource sources[] = {
-      {.kind = GrammarKind::kRegex, .text = "secret\\Qtext^more"},
+      {.kind = GrammarKind::kRegex, .text = "secret\\Qtext"},
       {.kind = GrammarKind::kJsonSchema, .text = R"({"type": "string", "pattern": "secret\\Qtext"})"},
       {.kind = GrammarKind::kJsonSchema, .text = R"({"$ref": "#secret"})"},
       {.kind = GrammarKind::kEbnf, .text = "root ::= secret"},
@@ -182,6 +244,14 @@ TEST(CompileProcess, NothingOfATextGoesToTheLog) {
     }
   }
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(CompileProcess, AProgramThatEndsAtOnceIsUnavailable) {
+  CompileProcess process("/bin/true", testing::ByteTokens(), {});
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = process.Compile({.kind = GrammarKind::kRegex, .text = "a"}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  }
 }
 
 TEST(CompileProcess, AProgramThatIsMissingIsNamed) {

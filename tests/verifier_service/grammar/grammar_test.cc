@@ -57,6 +57,10 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
        R"({"type":"integer","multipleOf":7})",
        {"0", "7", "-14", "700", "12345676"},
        {"1", "-13", "12345675", "7.0", "\"7\""}},
+      {GrammarKind::kJsonSchema,
+       R"({"type":"integer","multipleOf":7,"minimum":-10,"exclusiveMaximum":14})",
+       {"-7", "0", "7"},
+       {"-14", "1", "14", "-10"}},
       {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
   };
   for (const Case& c : cases) {
@@ -73,6 +77,25 @@ TEST(Grammar, ATriggerMayHaveBrackets) {
   EXPECT_TRUE(testing::Matches(grammar, "so: [CALL]true[/CALL]"));
   EXPECT_TRUE(testing::Matches(grammar, "nothing to call"));
   EXPECT_FALSE(testing::Matches(grammar, "[CALL]3[/CALL]"));
+}
+
+// JSON writes quotes, backslashes and control characters of a string as escapes.
+TEST(Grammar, AStringHasNoCharacterThatJsonEscapes) {
+  const std::string outside[] = {"\"\t\"", "\"\n\"", std::string("\"\0\"", 3), "\"\x1f\"", "\"\"\"", "\"\\\""};
+  for (const char* const schema :
+       {R"({"type":"string"})", R"({"type":"string","maxLength":3})", R"({"type":"string","pattern":"^.$"})",
+        R"({"type":"string","pattern":"[^a]"})", R"({"type":"string","pattern":"^(\\s|\\S|\\u00e9)$"})"}) {
+    const auto grammar = Compiled(GrammarKind::kJsonSchema, schema);
+    EXPECT_TRUE(testing::Matches(grammar, "\" \"")) << schema;
+    EXPECT_TRUE(testing::Matches(grammar, "\"é\"")) << schema;
+    for (const std::string& text : outside) EXPECT_FALSE(testing::Matches(grammar, text)) << schema << " and " << text;
+  }
+  for (const char* const pattern : {R"(^[^é]$)", R"(^.é$)", R"(^a\"b$)", R"(^a\\\\b$)", R"(^\\t$)", R"(^[\"]$)"}) {
+    EXPECT_THAT(ErrorOf(GrammarKind::kJsonSchema, absl::StrCat(R"({"type":"string","pattern":")", pattern, "\"}")),
+                HasSubstr("pattern: expected ASCII"))
+        << pattern;
+  }
+  EXPECT_THAT(ErrorOf(GrammarKind::kJsonSchema, R"({"type":"string","pattern":"\\bé"})"), HasSubstr("Word boundary"));
 }
 
 TEST(Grammar, ASchemaThatWouldBePassedOverIsRefusedWithItsPlace) {
