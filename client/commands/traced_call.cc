@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   if (!absl::GetFlag(FLAGS_trace)) return trace;
   FT_RETURN_IF_ERROR(telemetry::InitLogging("warning"));
   trace.reset(new TracedCall());
-  FT_ASSIGN_OR_RETURN(trace->process_, tracing::ProcessTracing::Start("foretoken-client", trace->metrics_));
+  trace->process_ = tracing::ProcessTracing::Start("foretoken-client", trace->metrics_);
   trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
                                    [process = trace->process_.get()](tracing::Span span) { process->Export(span); });
   const std::string rpc = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate");
