@@ -101,6 +101,7 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   const CollectedSpan client = trace.Find("foretoken-client", kGenerate)[0];
   EXPECT_EQ(client.span.kind(), 3);
   EXPECT_EQ(client.span.parent_span_id(), "");
+  EXPECT_EQ(absl::StrCat(client.Text("server.address"), ":", client.Int("server.port")), verifier_.address());
   ASSERT_EQ(trace.Find("foretoken-verifier", kGenerate).size(), 1u);
   const CollectedSpan call = trace.Find("foretoken-verifier", kGenerate)[0];
   EXPECT_EQ(call.span.kind(), 2);
@@ -144,6 +145,18 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   const otlp::AnyValue* const lengths = calls[0].Find("foretoken.speculation.accepted_lengths");
   ASSERT_NE(lengths, nullptr);
   EXPECT_EQ(lengths->array_value().values_size(), static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+}
+
+TEST_F(Tracing, TheStreamOfAProposerSaysWhoEndedIt) {
+  verifier_.Terminate();
+  proposer_.Terminate();
+  const std::vector<CollectedSpan> spans = collector_.spans();
+  const auto stream = std::ranges::find(spans, "foretoken.v1.ProposalService/Propose",
+                                        [](const CollectedSpan& span) { return span.span.name(); });
+  ASSERT_NE(stream, spans.end());
+  EXPECT_EQ(stream->Text("rpc.response.status_code"), "CANCELLED");
+  EXPECT_EQ(absl::StrCat(stream->Text("server.address"), ":", stream->Int("server.port")), proposer_.address());
+  EXPECT_EQ(stream->Text("network.peer.address"), "127.0.0.1");
 }
 
 TEST_F(Tracing, AChatIsNamedSo) {
