@@ -108,6 +108,8 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   EXPECT_EQ(call.span.parent_span_id(), client.span.span_id());
   EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
   EXPECT_EQ(absl::StrCat(call.Text("server.address"), ":", call.Int("server.port")), verifier_.address());
+  EXPECT_EQ(call.Text("gen_ai.operation.name"), "text_completion");
+  EXPECT_EQ(call.Text("gen_ai.output.type"), "text");
   EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 200);
   EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
   const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
@@ -145,6 +147,24 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   const otlp::AnyValue* const lengths = calls[0].Find("foretoken.speculation.accepted_lengths");
   ASSERT_NE(lengths, nullptr);
   EXPECT_EQ(lengths->array_value().values_size(), static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+}
+
+TEST_F(Tracing, ARefusedCallSaysWhyAndForWhom) {
+  v1::GenerateRequest request;
+  request.set_text("def f():");
+  request.set_request_id("mine");
+  request.set_tenant("team");
+  request.mutable_sampling()->set_temperature(-1);
+  ASSERT_FALSE(client_.Generate(request).ok());
+  verifier_.Terminate();
+  const std::vector<CollectedSpan> spans = collector_.spans();
+  const auto call = std::ranges::find_if(spans, [](const auto& span) { return span.span.name() == kGenerate; });
+  ASSERT_NE(call, spans.end());
+  EXPECT_EQ(call->Text("error.type"), "INVALID_ARGUMENT");
+  EXPECT_EQ(call->Text("foretoken.reason"), "INVALID_FIELD");
+  EXPECT_EQ(call->Text("foretoken.request_id"), "mine");
+  EXPECT_EQ(call->Text("foretoken.tenant"), "team");
+  EXPECT_EQ(call->Text("gen_ai.provider.name"), "foretoken");
 }
 
 TEST_F(Tracing, TheStreamOfAProposerSaysWhoEndedIt) {
