@@ -62,6 +62,8 @@ Attributes StepAttributes(const StepReport& report) {
       {"foretoken.step.expected_tokens", double{report.expected_tokens}},
       {"foretoken.step.asked_proposers", report.asked_proposers},
       {"foretoken.step.resting_proposers", report.resting_proposers},
+      {"foretoken.step.absent_proposers", report.absent_proposers},
+      {"foretoken.step.refusing_proposers", report.refusing_proposers},
       {"foretoken.step.batch.sequences", int64_t{forecast.num_sequences}},
       {"foretoken.step.batch.row_budget", int64_t{report.step.row_budget}},
       {"foretoken.step.batch.rows", int64_t{forecast.num_rows}},

@@ -117,6 +117,8 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
                     {.name = "ngram", .position = 9}};
   step.asked_proposers = {"draft"};
   step.resting_proposers = {"ngram"};
+  step.absent_proposers = {"suffix"};
+  step.refusing_proposers = {"eagle"};
   output.steps = {step};
   trace.Observe(output);
   trace.End(absl::OkStatus());
@@ -130,6 +132,10 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.batch.row_budget"), 64);
   EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.resting_proposers"),
               ElementsAre("ngram"));
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.absent_proposers"),
+              ElementsAre("suffix"));
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.refusing_proposers"),
+              ElementsAre("eagle"));
 }
 
 TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {
