@@ -156,6 +156,7 @@ TEST_F(Tracing, ARefusedCallSaysWhyAndForWhom) {
   request.set_tenant("team");
   request.mutable_sampling()->set_temperature(-1);
   ASSERT_FALSE(client_.Generate(request).ok());
+  const std::string model = client_.GetModelInfo()->model();
   verifier_.Terminate();
   const std::vector<CollectedSpan> spans = collector_.spans();
   const auto call = std::ranges::find_if(spans, [](const auto& span) { return span.span.name() == kGenerate; });
@@ -165,6 +166,7 @@ TEST_F(Tracing, ARefusedCallSaysWhyAndForWhom) {
   EXPECT_EQ(call->Text("foretoken.request_id"), "mine");
   EXPECT_EQ(call->Text("foretoken.tenant"), "team");
   EXPECT_EQ(call->Text("gen_ai.provider.name"), "foretoken");
+  EXPECT_EQ(call->Text("gen_ai.request.model"), model);
 }
 
 TEST_F(Tracing, TheStreamOfAProposerSaysWhoEndedIt) {

@@ -28,7 +28,6 @@ absl::string_view ModeName(SpeculationMode mode) {
 Attributes RequestAttributes(const GenerationRequest& request, absl::string_view model) {
   const kernels::SamplingParams& sampling = request.sampling;
   Attributes attributes = {
-      {"gen_ai.request.model", std::string(model)},
       {"gen_ai.request.max_tokens", int64_t{request.stop.max_tokens}},
       {"gen_ai.request.temperature", double{sampling.temperature}},
       {"gen_ai.request.top_p", double{sampling.top_p}},
@@ -95,6 +94,7 @@ CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
   call_.attributes = tracing::RpcAttributes(
       {.method = std::move(call.method), .server = std::move(call.authority), .peer = std::move(call.peer)});
   call_.attributes.push_back({"gen_ai.provider.name", "foretoken"});
+  call_.attributes.push_back({"gen_ai.request.model", std::move(call.model)});
   queue_ = tracer_.BeginChild(call_, "queue", call_.begin);
 }
 

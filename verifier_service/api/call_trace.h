@@ -42,6 +42,7 @@ struct TracedCall {
   std::optional<tracing::TraceContext> caller;  // from the call's metadata
   std::string authority = {};                   // the server as the client named it: HOST:PORT, or HOST
   std::string peer = {};                        // as gRPC names it: ipv4:HOST:PORT
+  std::string model = {};                       // that the server serves
 };
 
 class CallTrace {

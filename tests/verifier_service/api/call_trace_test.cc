@@ -19,7 +19,8 @@ using ::testing::UnorderedElementsAre;
 class CallTraceTest : public ::testing::Test {
  protected:
   CallTrace Begin(std::optional<tracing::TraceContext> caller = std::nullopt) {
-    return CallTrace(tracer_, {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711"});
+    return CallTrace(tracer_,
+                     {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711", .model = "llama"});
   }
   static absl::Time At(int ms) { return kStart + absl::Milliseconds(ms); }
   // An output with `num_accepted` guesses and one more token at this time.
@@ -177,6 +178,7 @@ TEST_F(CallTraceTest, ARefusedCallSaysWhyAndForWhom) {
   EXPECT_EQ(Attribute<std::string>(refused, "foretoken.request_id"), "mine");
   EXPECT_EQ(Attribute<std::string>(refused, "foretoken.tenant"), "team");
   EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.provider.name"), "foretoken");
+  EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.request.model"), "llama");
   EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.operation.name"), "generate_content");
 }
 
