@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/flags/command_line.h"
-#include "common/rpc/grpc_log.h"
+#include "common/rpc/library_log.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_flags.h"
@@ -68,10 +68,10 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
 absl::Status Run(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format)));
-  rpc::TakeGrpcLog();
+  rpc::TakeLibraryLogs();
   telemetry::Metrics metrics;
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::ProcessTracing> tracing,
-                      tracing::ProcessTracing::Start("foretoken-proposer", metrics));
+  const std::unique_ptr<tracing::ProcessTracing> tracing =
+      tracing::ProcessTracing::Start("foretoken-proposer", metrics);
   FT_ASSIGN_OR_RETURN(
       const std::unique_ptr<ProposalService> service,
       ProposalService::Create(config, metrics,

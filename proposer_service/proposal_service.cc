@@ -73,9 +73,14 @@ void ProposalService::StopAdmitting() {
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ProposalService::Propose(
-    grpc::CallbackServerContext* /*context*/) {
-  auto* stream =
-      new ProposalStream(*this, {.proposer = *proposer_, .room = room_, .metrics = metrics_, .trace = &trace_});
+    grpc::CallbackServerContext* context) {
+  const grpc::string_ref authority = context->ExperimentalGetAuthority();
+  auto* stream = new ProposalStream(
+      *this, {.proposer = *proposer_,
+              .room = room_,
+              .metrics = metrics_,
+              .trace = &trace_,
+              .call = {.server = std::string(authority.data(), authority.size()), .peer = context->peer()}});
   metrics_.streams.Increment();
   absl::MutexLock lock(&mutex_);
   const auto num_streams = static_cast<int32_t>(streams_.size());

@@ -74,9 +74,18 @@ void ProposalStream::OnWriteDone(bool ok) {
   ReadOn();
 }
 
-void ProposalStream::OnCancel() { End(grpc::Status::CANCELLED); }
+// The verifier's end of the stream may come as the end of its requests first.
+void ProposalStream::OnCancel() {
+  absl::MutexLock lock(&mutex_);
+  if (!end_.has_value() || end_->ok()) end_ = grpc::Status::CANCELLED;
+  WriteOrFinish();
+}
 
 void ProposalStream::OnDone() {
+  {
+    absl::MutexLock lock(&mutex_);
+    table_.SetEnd(rpc::FromGrpc(*end_));
+  }
   {
     absl::MutexLock lock(&notifier_->mutex);
     notifier_->stream = nullptr;

@@ -66,7 +66,12 @@ SessionTable::SessionTable(const Environment& environment)
       room_(environment.room),
       trace_(environment.trace == nullptr
                  ? nullptr
-                 : std::make_unique<StreamTrace>(*environment.trace, environment.proposer.Describe().method)) {}
+                 : std::make_unique<StreamTrace>(*environment.trace, environment.proposer.Describe().method,
+                                                 environment.call)) {}
+
+void SessionTable::SetEnd(const absl::Status& status) {
+  if (trace_ != nullptr) trace_->SetStatus(status);
+}
 
 absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   FT_RETURN_IF_ERROR(SetVocabulary(request.vocabulary_fingerprint()));

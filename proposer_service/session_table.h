@@ -63,6 +63,7 @@ class SessionTable {
     SessionRoom& room;
     ProposerMetrics& metrics;
     const TraceOptions* trace = nullptr;  // null: no session is traced
+    tracing::RpcCall call = {};           // the stream, for its trace
     // Carries a session's announcement, from any thread, to Announce under the table's own lock.
     std::function<void(uint64_t session_id)> announce;
   };
@@ -86,6 +87,9 @@ class SessionTable {
   // Overwrites the response with as much as fits into one message. HasResponse stays true if something is left. False:
   // the response is empty, because no session that owes a tree is ready.
   bool TakeResponse(v1::ProposeResponse& response);
+
+  // The status that ends the stream, for its trace.
+  void SetEnd(const absl::Status& status);
 
  private:
   struct Entry {

@@ -8,13 +8,18 @@
 
 namespace foretoken::proposer {
 
-StreamTrace::StreamTrace(const TraceOptions& options, const std::string& method) : options_(options) {
-  const std::string rpc = absl::StrCat(v1::ProposalService::service_full_name(), "/Propose");
-  stream_ = options.tracer.Begin({.name = rpc, .kind = tracing::SpanKind::kServer});
-  stream_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", rpc}, {"foretoken.proposer", method}};
+StreamTrace::StreamTrace(const TraceOptions& options, const std::string& method, tracing::RpcCall call)
+    : options_(options) {
+  call.method = absl::StrCat(v1::ProposalService::service_full_name(), "/Propose");
+  stream_ = options.tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer});
+  stream_.attributes = tracing::RpcAttributes(call);
+  stream_.attributes.push_back({"foretoken.proposer", method});
 }
 
-StreamTrace::~StreamTrace() { options_.tracer.End(std::move(stream_)); }
+StreamTrace::~StreamTrace() {
+  tracing::SetRpcStatus(status_, stream_);
+  options_.tracer.End(std::move(stream_));
+}
 
 void StreamTrace::AddRequest(const tracing::TraceContext& request) {
   if (stream_.links.size() < kMaxLinks) stream_.links.push_back({.context = request, .is_remote = true});

@@ -16,6 +16,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "common/tracing/rpc_span.h"
 #include "common/tracing/tracer.h"
 #include "foretoken/v1/proposal.pb.h"
 
@@ -32,13 +34,14 @@ class StreamTrace {
   // A stream lives for days; it keeps links to its first requests.
   static constexpr size_t kMaxLinks = 128;
 
-  // The options outlive the trace.
-  StreamTrace(const TraceOptions& options, const std::string& method);
-  // Ends the stream's span.
+  // The options outlive the trace. `method` is the proposer's. The call's own method may be left out.
+  StreamTrace(const TraceOptions& options, const std::string& method, tracing::RpcCall call);
+  // Ends the stream's span, with the last status or CANCELLED.
   ~StreamTrace();
   StreamTrace(const StreamTrace&) = delete;
   StreamTrace& operator=(const StreamTrace&) = delete;
 
+  void SetStatus(const absl::Status& status) { status_ = status; }
   void AddRequest(const tracing::TraceContext& request);
   // Unset if the stream's span is not recorded.
   std::optional<tracing::TraceContext> context() const;
@@ -46,6 +49,7 @@ class StreamTrace {
  private:
   const TraceOptions& options_;
   tracing::Span stream_;
+  absl::Status status_ = absl::CancelledError();
 };
 
 class SessionTrace {

@@ -18,7 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
 #include "common/flags/command_line.h"
-#include "common/rpc/grpc_log.h"
+#include "common/rpc/library_log.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_flags.h"
@@ -292,11 +292,11 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
 absl::Status Run(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level, config.log_format));
-  rpc::TakeGrpcLog();
+  rpc::TakeLibraryLogs();
   FT_RETURN_IF_ERROR(Validate(config));
   telemetry::Metrics metrics;
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<tracing::ProcessTracing> tracing,
-                      tracing::ProcessTracing::Start("foretoken-verifier", metrics));
+  const std::unique_ptr<tracing::ProcessTracing> tracing =
+      tracing::ProcessTracing::Start("foretoken-verifier", metrics);
   EmbeddedProposers embedded(metrics, {.tracer = tracing->tracer(), .traces_proposals = config.trace_steps});
   std::vector<ProposerSpec> specs;
   for (const std::string& text : config.proposers) {

@@ -33,7 +33,7 @@ struct Target {
 };
 
 // The flag may also be an http:// or https:// address.
-absl::StatusOr<Target> TargetFromFlags() {
+absl::StatusOr<Target> ReadTarget() {
   const std::string flag = absl::GetFlag(FLAGS_target);
   absl::string_view name = flag;
   Target target;
@@ -67,6 +67,11 @@ absl::Status AddToken(Metadata& metadata) {
 
 }  // namespace
 
+absl::StatusOr<std::string> TargetFromFlags() {
+  FT_ASSIGN_OR_RETURN(Target target, ReadTarget());
+  return std::move(target.name);
+}
+
 absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
   const absl::Duration connect_timeout = absl::GetFlag(FLAGS_connect_timeout);
   const absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
@@ -74,7 +79,7 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
     return absl::InvalidArgumentError("--connect_timeout: expected more than 0 and at most 24h");
   }
   if (timeout <= absl::ZeroDuration()) return absl::InvalidArgumentError("--timeout: expected more than 0");
-  FT_ASSIGN_OR_RETURN(const Target target, TargetFromFlags());
+  FT_ASSIGN_OR_RETURN(const Target target, ReadTarget());
   FT_RETURN_IF_ERROR(AddToken(metadata));
   ConnectOptions options = {.target = target.name,
                             .connect_timeout_ms = static_cast<int32_t>(absl::ToInt64Milliseconds(connect_timeout)),

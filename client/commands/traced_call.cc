@@ -5,9 +5,11 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "client/commands/connect_flags.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
 #include "common/telemetry/logging.h"
+#include "common/tracing/rpc_span.h"
 
 ABSL_FLAG(bool, trace, false,
           "Print a trace id, and ask every service on the way to record the call's trace; OTEL_* variables say where "
@@ -18,14 +20,15 @@ namespace foretoken::client {
 absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   std::unique_ptr<TracedCall> trace;
   if (!absl::GetFlag(FLAGS_trace)) return trace;
+  FT_ASSIGN_OR_RETURN(const std::string target, TargetFromFlags());
   FT_RETURN_IF_ERROR(telemetry::InitLogging("warning"));
   trace.reset(new TracedCall());
-  FT_ASSIGN_OR_RETURN(trace->process_, tracing::ProcessTracing::Start("foretoken-client", trace->metrics_));
+  trace->process_ = tracing::ProcessTracing::Start("foretoken-client", trace->metrics_);
   trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
                                    [process = trace->process_.get()](tracing::Span span) { process->Export(span); });
   const std::string rpc = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate");
   trace->call_ = trace->tracer_.Begin({.name = rpc, .kind = tracing::SpanKind::kClient});
-  trace->call_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", rpc}};
+  trace->call_.attributes = tracing::RpcAttributes({.method = rpc, .server = target});
   return trace;
 }
 
@@ -34,14 +37,8 @@ Metadata TracedCall::metadata() const {
   return traceparent.empty() ? Metadata() : Metadata({{"traceparent", traceparent}});
 }
 
-// A client's convention: every status but OK is an error.
 void TracedCall::End(const absl::Status& status) {
-  const std::string code = absl::StatusCodeToString(status.code());
-  call_.attributes.push_back({"rpc.response.status_code", code});
-  if (!status.ok()) {
-    call_.attributes.push_back({"error.type", code});
-    call_.error = std::string(status.message());
-  }
+  tracing::SetRpcStatus(status, call_);
   tracer_.End(call_);
 }
 

@@ -20,7 +20,7 @@ namespace foretoken::client {
 
 class TracedCall {
  public:
-  // Null without --trace. INVALID_ARGUMENT for a certificate or key of the collector that cannot be read.
+  // Null without --trace. INVALID_ARGUMENT for a --target without an address.
   static absl::StatusOr<std::unique_ptr<TracedCall>> FromFlags();
 
   Metadata metadata() const;

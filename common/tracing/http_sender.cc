@@ -158,7 +158,7 @@ std::optional<absl::Duration> ParseRetryAfter(const std::string& value, absl::Ti
 }
 
 absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint) {
-  FT_RETURN_IF_ERROR(rpc::CheckTls(endpoint.tls));
+  if (absl::StartsWith(endpoint.url, "https://")) FT_RETURN_IF_ERROR(rpc::CheckTls(endpoint.tls));
   const auto sender = std::make_shared<HttpSender>(endpoint);
   return [sender](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
     return sender->Send(request, timeout, must_end);

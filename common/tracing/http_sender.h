@@ -11,7 +11,7 @@
 
 namespace foretoken::tracing {
 
-// Connects when the first batch is sent. Errors: those of rpc::CheckTls.
+// Connects when the first batch is sent. Errors: those of rpc::CheckTls, for an https:// address.
 absl::StatusOr<SendBatch> MakeHttpSender(const Endpoint& endpoint);
 
 // The time that a Retry-After header says: seconds, or a date of HTTP. Unset if it says neither.

@@ -12,7 +12,8 @@
 namespace foretoken::tracing {
 
 // Fills an empty request with the spans of one process; `resource` are the process's own attributes. A span's
-// attributes and links beyond the limits are counted instead, and longer texts in attributes are cut.
+// attributes and links beyond the limits are counted instead, and longer texts in attributes are cut. Bytes of texts
+// that are not UTF-8 become U+FFFD.
 void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string>& resource, const SpanLimits& limits,
             otlp::ExportTraceServiceRequest* request);
 

@@ -18,6 +18,13 @@ bool IsMet(const Finding& finding) {
          finding.value <= finding.at_most.value_or(finding.value);
 }
 
+// A noisy value alone proves nothing.
+bool IsSurelyMissed(const Finding& finding) {
+  const Interval interval = finding.interval.value_or(Interval{.low = finding.value, .high = finding.value});
+  return (finding.at_least.has_value() && interval.high < *finding.at_least) ||
+         (finding.at_most.has_value() && interval.low > *finding.at_most);
+}
+
 void PrintRow(const Finding& finding, int width) {
   std::printf("  %-*s %10.2f %-14s", width, finding.what.c_str(), finding.value, finding.unit.c_str());
   if (finding.at_least.has_value()) std::printf(" >= %g", *finding.at_least);
@@ -39,6 +46,7 @@ nlohmann::json AsJson(const Finding& finding) {
 }  // namespace
 
 void Findings::Add(Finding finding) {
+  num_missed_ += IsSurelyMissed(finding) ? 1 : 0;
   if (!prints_as_found_) return findings_.push_back(std::move(finding));
   PrintRow(finding, kUsualWidth);
   std::fflush(stdout);

@@ -35,10 +35,13 @@ class Findings {
   // Prints the findings not printed yet: as a table, or as one JSON array: [{"what", "value", "unit", "at_least" or
   // "at_most", "met", "interval"}].
   void Print(bool as_json) const;
+  // The number of findings whose bound does not hold, whatever the true value in the interval is.
+  int num_missed() const { return num_missed_; }
 
  private:
   std::vector<Finding> findings_;  // not printed yet
   bool prints_as_found_ = false;
+  int num_missed_ = 0;
 };
 
 }  // namespace foretoken::bench

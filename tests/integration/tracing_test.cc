@@ -101,12 +101,15 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   const CollectedSpan client = trace.Find("foretoken-client", kGenerate)[0];
   EXPECT_EQ(client.span.kind(), 3);
   EXPECT_EQ(client.span.parent_span_id(), "");
+  EXPECT_EQ(absl::StrCat(client.Text("server.address"), ":", client.Int("server.port")), verifier_.address());
   ASSERT_EQ(trace.Find("foretoken-verifier", kGenerate).size(), 1u);
   const CollectedSpan call = trace.Find("foretoken-verifier", kGenerate)[0];
   EXPECT_EQ(call.span.kind(), 2);
   EXPECT_EQ(call.span.parent_span_id(), client.span.span_id());
   EXPECT_EQ(call.Text("rpc.response.status_code"), "OK");
   EXPECT_EQ(absl::StrCat(call.Text("server.address"), ":", call.Int("server.port")), verifier_.address());
+  EXPECT_EQ(call.Text("gen_ai.operation.name"), "text_completion");
+  EXPECT_EQ(call.Text("gen_ai.output.type"), "text");
   EXPECT_EQ(call.Int("gen_ai.usage.output_tokens"), 200);
   EXPECT_GT(call.Int("foretoken.speculation.accepted_tokens"), 0);
   const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
@@ -144,6 +147,38 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   const otlp::AnyValue* const lengths = calls[0].Find("foretoken.speculation.accepted_lengths");
   ASSERT_NE(lengths, nullptr);
   EXPECT_EQ(lengths->array_value().values_size(), static_cast<int>(trace.ChildrenOf(decode, "step").size()));
+}
+
+TEST_F(Tracing, ARefusedCallSaysWhyAndForWhom) {
+  v1::GenerateRequest request;
+  request.set_text("def f():");
+  request.set_request_id("mine");
+  request.set_tenant("team");
+  request.mutable_sampling()->set_temperature(-1);
+  ASSERT_FALSE(client_.Generate(request).ok());
+  const std::string model = client_.GetModelInfo()->model();
+  verifier_.Terminate();
+  const std::vector<CollectedSpan> spans = collector_.spans();
+  const auto call = std::ranges::find_if(spans, [](const auto& span) { return span.span.name() == kGenerate; });
+  ASSERT_NE(call, spans.end());
+  EXPECT_EQ(call->Text("error.type"), "INVALID_ARGUMENT");
+  EXPECT_EQ(call->Text("foretoken.reason"), "INVALID_FIELD");
+  EXPECT_EQ(call->Text("foretoken.request_id"), "mine");
+  EXPECT_EQ(call->Text("foretoken.tenant"), "team");
+  EXPECT_EQ(call->Text("gen_ai.provider.name"), "foretoken");
+  EXPECT_EQ(call->Text("gen_ai.request.model"), model);
+}
+
+TEST_F(Tracing, TheStreamOfAProposerSaysWhoEndedIt) {
+  verifier_.Terminate();
+  proposer_.Terminate();
+  const std::vector<CollectedSpan> spans = collector_.spans();
+  const auto stream = std::ranges::find(spans, "foretoken.v1.ProposalService/Propose",
+                                        [](const CollectedSpan& span) { return span.span.name(); });
+  ASSERT_NE(stream, spans.end());
+  EXPECT_EQ(stream->Text("rpc.response.status_code"), "CANCELLED");
+  EXPECT_EQ(absl::StrCat(stream->Text("server.address"), ":", stream->Int("server.port")), proposer_.address());
+  EXPECT_EQ(stream->Text("network.peer.address"), "127.0.0.1");
 }
 
 TEST_F(Tracing, AChatIsNamedSo) {

@@ -27,6 +27,10 @@ class SessionTraceTest : public SessionTableTest {
     const auto found = std::ranges::find(span.attributes, key, &tracing::Attribute::key);
     return found == span.attributes.end() ? -1 : std::get<int64_t>(found->value);
   }
+  static std::string Text(const tracing::Span& span, const std::string& key) {
+    const auto found = std::ranges::find(span.attributes, key, &tracing::Attribute::key);
+    return found == span.attributes.end() ? "" : std::get<std::string>(found->value);
+  }
 
   std::vector<tracing::Span> spans_;
   uint64_t next_id_ = 1;
@@ -109,6 +113,32 @@ TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
   EXPECT_EQ(stream.links.size(), StreamTrace::kMaxLinks);
   EXPECT_EQ(tracing::FormatTraceparent(stream.links[0].context), kRequest);
   EXPECT_EQ(Named(kSession).at(0).links.at(0).context.span_id, stream.context.span_id);
+}
+
+TEST_F(SessionTraceTest, AStreamSaysWhoOpenedItAndHowItEnded) {
+  const auto ended = [this](const std::optional<absl::Status>& status) {
+    spans_.clear();
+    {
+      Stream stream({.proposer = proposer_,
+                     .room = room_,
+                     .metrics = metrics_,
+                     .trace = &options_,
+                     .call = {.server = "proposer.example:50052", .peer = "ipv4:10.0.0.1:4711"}});
+      if (status.has_value()) stream.table.SetEnd(*status);
+    }
+    return Named(kStream).at(0);
+  };
+  const tracing::Span full = ended(absl::ResourceExhaustedError("max_streams"));
+  EXPECT_EQ(Text(full, "rpc.method"), kStream);
+  EXPECT_EQ(Text(full, "server.address"), "proposer.example");
+  EXPECT_EQ(Int(full, "server.port"), 50052);
+  EXPECT_EQ(Text(full, "network.peer.address"), "10.0.0.1");
+  EXPECT_EQ(Text(full, "rpc.response.status_code"), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(Text(full, "error.type"), "RESOURCE_EXHAUSTED");
+  EXPECT_FALSE(full.error.has_value());
+  EXPECT_EQ(ended(absl::UnavailableError("draining")).error, "draining");
+  EXPECT_EQ(Text(ended(absl::OkStatus()), "rpc.response.status_code"), "OK");
+  EXPECT_EQ(Text(ended(std::nullopt), "rpc.response.status_code"), "CANCELLED");
 }
 
 TEST_F(SessionTraceTest, OtherSessionsHaveNoSpan) {

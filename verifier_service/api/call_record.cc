@@ -29,6 +29,7 @@ CallRecord::CallRecord(CallMetrics* metrics, CallTrace trace, const RpcName& rpc
       recorded_trace_id_(trace_.is_recorded() ? trace_id_ : "") {}
 
 void CallRecord::Name(const std::string& request_id, const std::string& tenant) {
+  trace_.Name(request_id, tenant);
   request_id_ = request_id;
   tenant_ = tenant;
 }

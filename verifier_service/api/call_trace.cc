@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
+#include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
+#include "common/tracing/rpc_span.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -25,60 +25,9 @@ absl::string_view ModeName(SpeculationMode mode) {
   return "unknown";
 }
 
-// The convention's rule for servers: a status that the client caused is no error of the server.
-bool IsServersFault(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDataLoss:
-      return true;
-    default:
-      return false;
-  }
-}
-
-struct HostPort {
-  std::string host;
-  std::optional<int64_t> port;
-};
-
-// "10.0.0.1:4711", "%5B::1%5D:4711", "[::1]:4711" or "llm.example" -> host and port.
-HostPort SplitHostPort(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  int64_t port = 0;
-  const bool has_port = colon != absl::string_view::npos && absl::SimpleAtoi(address.substr(colon + 1), &port);
-  absl::string_view host = has_port ? address.substr(0, colon) : address;
-  if (absl::ConsumePrefix(&host, "%5B") || absl::ConsumePrefix(&host, "[")) {
-    if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
-  }
-  return {.host = std::string(host), .port = has_port ? std::optional(port) : std::nullopt};
-}
-
-void AddServer(absl::string_view authority, Attributes& attributes) {
-  if (authority.empty()) return;
-  HostPort server = SplitHostPort(authority);
-  attributes.push_back({"server.address", std::move(server.host)});
-  if (server.port.has_value()) attributes.push_back({"server.port", *server.port});
-}
-
-// Adds nothing for a peer without a port, such as an in-process one.
-void AddPeer(absl::string_view peer, Attributes& attributes) {
-  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:")) return;
-  HostPort client = SplitHostPort(peer);
-  if (!client.port.has_value()) return;
-  attributes.push_back({"network.peer.address", std::move(client.host)});
-  attributes.push_back({"network.peer.port", *client.port});
-}
-
 Attributes RequestAttributes(const GenerationRequest& request, absl::string_view model) {
   const kernels::SamplingParams& sampling = request.sampling;
   Attributes attributes = {
-      {"gen_ai.operation.name", std::string(request.is_chat ? "chat" : "text_completion")},
-      {"gen_ai.provider.name", "foretoken"},
-      {"gen_ai.request.model", std::string(model)},
       {"gen_ai.request.max_tokens", int64_t{request.stop.max_tokens}},
       {"gen_ai.request.temperature", double{sampling.temperature}},
       {"gen_ai.request.top_p", double{sampling.top_p}},
@@ -87,13 +36,13 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
       {"gen_ai.request.presence_penalty", double{sampling.presence_penalty}},
       {"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)},
       {"gen_ai.request.stream", request.is_streamed},
+      {"gen_ai.output.type", std::string(request.is_json ? "json" : "text")},
       {"gen_ai.response.id", request.request_id},
       {"gen_ai.response.model", std::string(model)},
       {"foretoken.priority", int64_t{request.priority}},
       {"foretoken.speculation.mode", std::string(ModeName(request.speculation.mode))},
   };
   if (request.num_samples > 1) attributes.push_back({"gen_ai.request.choice.count", int64_t{request.num_samples}});
-  if (!request.tenant.empty()) attributes.push_back({"foretoken.tenant", request.tenant});
   return attributes;
 }
 
@@ -112,6 +61,8 @@ Attributes StepAttributes(const StepReport& report) {
       {"foretoken.step.expected_tokens", double{report.expected_tokens}},
       {"foretoken.step.asked_proposers", report.asked_proposers},
       {"foretoken.step.resting_proposers", report.resting_proposers},
+      {"foretoken.step.absent_proposers", report.absent_proposers},
+      {"foretoken.step.refusing_proposers", report.refusing_proposers},
       {"foretoken.step.batch.sequences", int64_t{forecast.num_sequences}},
       {"foretoken.step.batch.row_budget", int64_t{report.step.row_budget}},
       {"foretoken.step.batch.rows", int64_t{forecast.num_rows}},
@@ -140,14 +91,22 @@ CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
       steady_to_wall_(absl::Now() - SteadyNow()),
       call_(tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer, .remote_parent = call.caller})) {
   if (!is_recorded()) return;
-  call_.attributes = {{"rpc.system.name", "grpc"}, {"rpc.method", std::move(call.method)}};
-  AddServer(call.authority, call_.attributes);
-  AddPeer(call.peer, call_.attributes);
+  call_.attributes = tracing::RpcAttributes(
+      {.method = std::move(call.method), .server = std::move(call.authority), .peer = std::move(call.peer)});
+  call_.attributes.push_back({"gen_ai.provider.name", "foretoken"});
+  call_.attributes.push_back({"gen_ai.request.model", std::move(call.model)});
   queue_ = tracer_.BeginChild(call_, "queue", call_.begin);
+}
+
+void CallTrace::Name(const std::string& request_id, const std::string& tenant) {
+  request_id_ = request_id;
+  tenant_ = tenant;
 }
 
 void CallTrace::Submit(const GenerationRequest& request, absl::string_view model) {
   if (!is_recorded()) return;
+  Name(request.request_id, request.tenant);
+  operation_ = request.is_chat ? "chat" : "text_completion";
   Attributes attributes = RequestAttributes(request, model);
   std::ranges::move(attributes, std::back_inserter(call_.attributes));
   samples_.resize(static_cast<size_t>(request.num_samples));
@@ -227,11 +186,13 @@ void CallTrace::End(const absl::Status& status) {
   const absl::Time now = absl::Now();
   EndQueue(now);
   for (Sample& sample : samples_) EndPhase(sample, now);
-  const std::string code = absl::StatusCodeToString(status.code());
+  tracing::SetRpcStatus(status, call_);
   Attributes& attributes = call_.attributes;
-  attributes.push_back({"rpc.response.status_code", code});
-  if (!status.ok()) attributes.push_back({"error.type", code});
-  if (IsServersFault(status.code())) call_.error = std::string(status.message());
+  attributes.push_back({"gen_ai.operation.name", operation_});
+  if (!status.ok()) attributes.push_back({"foretoken.reason", base::ReasonOf(status)});
+  if (!tenant_.empty()) attributes.push_back({"foretoken.tenant", tenant_});
+  const bool is_submitted = !samples_.empty();  // then the answer's id is the request's
+  if (!is_submitted && !request_id_.empty()) attributes.push_back({"foretoken.request_id", request_id_});
   if (num_output_tokens_ > 0 || !finish_reasons_.empty()) {
     attributes.push_back({"gen_ai.response.finish_reasons", finish_reasons_});
     attributes.push_back({"gen_ai.usage.input_tokens", num_prompt_tokens_});

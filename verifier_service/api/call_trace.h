@@ -13,6 +13,7 @@
 // their times add up to its time, unless the sample was preempted.
 //
 //   CallTrace trace(tracer, {.method = "foretoken.v1.GenerationService/Generate", .caller = caller});
+//   trace.Name("mine", "team");             // for a call that is refused
 //   trace.Submit(request, "llama");
 //   trace.Observe(output);                  // every output of the engine
 //   trace.End(absl::OkStatus());            // once
@@ -41,6 +42,7 @@ struct TracedCall {
   std::optional<tracing::TraceContext> caller;  // from the call's metadata
   std::string authority = {};                   // the server as the client named it: HOST:PORT, or HOST
   std::string peer = {};                        // as gRPC names it: ipv4:HOST:PORT
+  std::string model = {};                       // that the server serves
 };
 
 class CallTrace {
@@ -55,6 +57,8 @@ class CallTrace {
   // The context of the call's span, for the services behind this one and for logs.
   const tracing::TraceContext& context() const { return call_.context; }
 
+  // What the call says of the request so far, unchecked. Later names replace earlier ones.
+  void Name(const std::string& request_id, const std::string& tenant);
   void Submit(const GenerationRequest& request, absl::string_view model);
   void Observe(const SampleOutput& output);
   void End(const absl::Status& status);
@@ -78,6 +82,8 @@ class CallTrace {
   const absl::Duration steady_to_wall_;
   tracing::Span call_;
   std::optional<tracing::Span> queue_;
+  std::string operation_ = "generate_content";  // the convention's most general one, until the request is known
+  std::string request_id_, tenant_;
   std::vector<Sample> samples_;
   absl::Time queue_end_;
   std::optional<absl::Time> first_token_;

@@ -30,14 +30,14 @@ constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 // most likely read the messages: for longer than a round trip to a client far away.
 constexpr std::chrono::milliseconds kLinger(250);
 
-TracedCall CallOf(const std::string& method, const tracing::Tracer& tracer,
-                  const grpc::CallbackServerContext& context) {
+TracedCall CallOf(const std::string& method, const CallContext& server, const grpc::CallbackServerContext& context) {
   const grpc::string_ref authority = context.ExperimentalGetAuthority();
   return {.method = method,
-          .caller = tracer.Extract(rpc::MetadataValue(context.client_metadata(), "traceparent"),
-                                   rpc::MetadataValue(context.client_metadata(), "tracestate")),
+          .caller = server.tracer.Extract(rpc::MetadataValue(context.client_metadata(), "traceparent"),
+                                          rpc::MetadataValue(context.client_metadata(), "tracestate")),
           .authority = std::string(authority.data(), authority.size()),
-          .peer = context.peer()};
+          .peer = context.peer(),
+          .model = server.model.name};
 }
 
 // A deadline may be centuries away. The times of std::chrono end in the year 2262, so gRPC's own are compared.
@@ -61,7 +61,7 @@ absl::StatusOr<std::string> EchoText(const GenerationRequest& request, const Ser
 
 std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateCallArgs args) {
   static const tracing::Tracer no_tracer;
-  CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, context->tracer, *args.rpc));
+  CallTrace trace(args.may_be_traced ? context->tracer : no_tracer, CallOf(args.method, *context, *args.rpc));
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, std::move(args), std::move(trace)));
   call->self_ = call;
   call->Name({.tenant = call->names_.tenant, .request_id = call->names_.request_id});

@@ -354,7 +354,8 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
                                               .forecast = forecast,
                                               .times = times,
                                               .end = timer_.entered()},
-                                             planned, AskedOf(sequence, policy), parts_.proposers->Names()));
+                                             planned, AskedOf(sequence, policy),
+                                             parts_.proposers->FindMissing(sequence.id), parts_.proposers->Names()));
   }
 }
 

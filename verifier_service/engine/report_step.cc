@@ -78,7 +78,7 @@ void ReportTree(const PlannedSequence& planned, StepReport& report) {
 }  // namespace
 
 StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, uint32_t asked,
-                    std::span<const std::string> proposers) {
+                    const MissingSessions& missing, std::span<const std::string> proposers) {
   const Sequence& sequence = *planned.sequence;
   const std::vector<int32_t>& emitted = sequence.output.token_ids;  // a chunk of the prompt emits nothing
   StepReport report{.step = step,
@@ -88,10 +88,14 @@ StepReport ReportOf(const StepSummary& step, const PlannedSequence& planned, uin
                     .token_ids = emitted,
                     .draws = !emitted.empty()};
   ReportTree(planned, report);
-  for (size_t i = 0; i < proposers.size(); ++i) {
-    if ((sequence.active->allowed_proposers >> i & 1) == 0) continue;
-    const bool is_asked = (asked >> i & 1) != 0;
-    (is_asked ? report.asked_proposers : report.resting_proposers).push_back(proposers[i]);
+  for (size_t i = 0; i < proposers.size() && sequence.is_open; ++i) {
+    const auto has = [i](uint32_t bits) { return (bits >> i & 1) != 0; };
+    if (!has(sequence.active->allowed_proposers)) continue;
+    (has(missing.absent)     ? report.absent_proposers
+     : has(missing.refusing) ? report.refusing_proposers
+     : has(asked)            ? report.asked_proposers
+                             : report.resting_proposers)
+        .push_back(proposers[i]);
   }
   if (report.draws) report.expected_tokens = ExpectedTokens(planned);
   return report;

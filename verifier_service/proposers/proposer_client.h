@@ -82,6 +82,12 @@ struct Proposal {
   absl::Time asked, arrived;  // equal if the proposer sent the tree without being asked again
 };
 
+// The proposers that have no session for a sequence, so that no tree of theirs can come: bit per Names() entry.
+struct MissingSessions {
+  uint32_t absent = 0;    // no replica is connected
+  uint32_t refusing = 0;  // every connected replica is full, refused the sequence, or takes no context of its length
+};
+
 struct ProposerStatus {
   std::string name;  // the method
   int32_t num_connected = 0;
@@ -119,6 +125,9 @@ class ProposerClient {
   // Features of positions from `begin` on, [n, width] bf16, for at most as many positions as the demand has. `begin` is
   // beyond the demand's where the engine does not have the earlier ones, and may be beyond the demand's end.
   virtual void GiveFeatures(const FeatureDemand& /*demand*/, int32_t /*begin*/, std::vector<uint16_t> /*values*/) {}
+
+  // Of the proposers that may serve the sequence, those without a session for it now. Unknown sequences miss none.
+  virtual MissingSessions FindMissing(SequenceId /*sequence_id*/) const { return {}; }
 
   virtual std::vector<ProposerStatus> GetStatus() const = 0;
 };

@@ -112,6 +112,11 @@ void ProposerPool::GiveFeatures(const FeatureDemand& demand, int32_t begin, std:
   keeper_->book.GiveFeatures(demand, begin, std::move(values));
 }
 
+MissingSessions ProposerPool::FindMissing(SequenceId sequence_id) const {
+  const std::lock_guard lock(keeper_->mutex);
+  return keeper_->book.FindMissing(sequence_id);
+}
+
 std::vector<ProposerStatus> ProposerPool::GetStatus() const {
   const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerStatus> statuses;

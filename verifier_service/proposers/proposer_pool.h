@@ -64,6 +64,7 @@ struct ProposerPoolOptions {
   AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   NameResolver resolve = ResolveName;
+  size_t max_addresses = 64;  // of one DNS name that are used at a time; further ones wait
   // Set: the engine makes features for drafters that read the target's hidden states.
   std::optional<rpc::TargetShape> target;
   int32_t max_feature_sources = 4;                // kinds of features at a time; each takes memory per K/V slot
@@ -110,6 +111,7 @@ class ProposerPool final : public ProposerClient {
   void RefuseFeatures(const FeatureSource& source, const std::string& why) override;
   std::vector<FeatureDemand> FeatureDemands() override;
   void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override;
+  MissingSessions FindMissing(SequenceId sequence_id) const override;
   std::vector<ProposerStatus> GetStatus() const override;
 
   // One entry per name, in the order of Names().

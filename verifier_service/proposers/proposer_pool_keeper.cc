@@ -152,6 +152,15 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   }
   for (const std::string& address : addresses) {
     if (std::find(known.begin(), known.end(), address) != known.end()) continue;
+    if (known.size() == options.max_addresses) {
+      if (!crowded_names_.insert(absl::StrCat(names[proposer_idx], "=", dns_name)).second) break;
+      lines_.push_back(
+          {.level = spdlog::level::warn,
+           .text = absl::StrCat("proposer ", names[proposer_idx], ": ", dns_name, " has ", addresses.size(),
+                                " addresses, of which ", options.max_addresses, " are used")});
+      break;
+    }
+    known.push_back(address);
     AddLink(proposer_idx, address, MakeProposerChannel(address, dns_name, options)).dns_name = dns_name;
   }
   const absl::Time now = options.now();

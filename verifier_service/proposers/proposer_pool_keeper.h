@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "common/telemetry/line_limit.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
@@ -101,6 +102,7 @@ class ProposerPool::Keeper {
   void Resolve();
   void KeepLink(Link& link, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
+  // Known addresses stay as long as the name has them. New ones fill the room that is left.
   void SetAddresses(uint32_t proposer_idx, const std::string& dns_name, const std::vector<std::string>& addresses);
   Link& AddLink(uint32_t proposer_idx, std::string address, std::shared_ptr<grpc::Channel> channel);
 
@@ -159,7 +161,8 @@ class ProposerPool::Keeper {
   // without the lock: the destruction of a process's last channel waits for gRPC's threads, and those may wait for the
   // lock.
   std::vector<std::shared_ptr<void>> ended_;
-  std::vector<Line> lines_;  // waiting to be logged
+  std::vector<Line> lines_;                     // waiting to be logged
+  absl::btree_set<std::string> crowded_names_;  // that had more addresses than are used; logged once each
   bool is_stopping_ = false;
   std::condition_variable wake_;  // wakes Keep, Resolve and the destructor
   std::thread keep_thread_;

@@ -148,6 +148,20 @@ void SessionBook::RemoveReplica(ReplicaId replica_id, absl::Time now) {
   }
 }
 
+MissingSessions SessionBook::FindMissing(SequenceId sequence_id) const {
+  MissingSessions missing;
+  const auto it = sequences_.find(sequence_id);
+  if (it == sequences_.end()) return missing;
+  for (uint32_t i = 0; i < num_proposers_; ++i) {
+    const bool may_serve = (it->second.proposers >> i & 1) != 0;
+    if (!may_serve || it->second.placements[i].replica_id.has_value()) continue;
+    const bool is_connected =
+        std::ranges::any_of(replicas_, [i](const auto& replica) { return replica.second.proposer_idx == i; });
+    (is_connected ? missing.refusing : missing.absent) |= 1u << i;
+  }
+  return missing;
+}
+
 void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now) {
   Placement& placement = sequence.placements[proposer_idx];
   const std::optional<ReplicaId> chosen = ChooseReplica(sequence, proposer_idx);

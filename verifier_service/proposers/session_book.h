@@ -106,6 +106,8 @@ class SessionBook {
   void Close(SequenceId sequence_id);
   std::vector<Proposal> TakeProposals();
 
+  MissingSessions FindMissing(SequenceId sequence_id) const;
+
   // The features that sessions lack, as far as their replicas' credits go. A session that is not asked gets none.
   std::vector<FeatureDemand> FeatureDemands() const;
   void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values);

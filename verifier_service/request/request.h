@@ -70,6 +70,7 @@ struct GenerationRequest {
   absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock; the client wants nothing after it
   std::vector<int32_t> prompt;
   bool is_chat = false;     // the prompt is a conversation
+  bool is_json = false;     // the response format makes the output JSON
   bool is_streamed = true;  // the client gets output as it comes
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is always set.

@@ -85,9 +85,10 @@ struct StepReport {
   std::vector<int32_t> token_ids;  // the emitted tokens
   bool draws = false;              // the step emitted tokens of this sample
   float expected_tokens = 0;       // set if the sample draws
-  // The proposers that the request allows, by name: those asked for trees for this step, and those not asked because
-  // asking them did not pay lately.
-  std::vector<std::string> asked_proposers, resting_proposers;
+  // The proposers that the request allows, by name, each in one list: those asked for trees for this step, those not
+  // asked because asking them did not pay lately, those without a connected replica, and those whose replicas do not
+  // take the sample. All are empty if the request does not speculate.
+  std::vector<std::string> asked_proposers, resting_proposers, absent_proposers, refusing_proposers;
 };
 
 }  // namespace foretoken::verifier

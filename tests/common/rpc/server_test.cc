@@ -65,6 +65,22 @@ TEST(Server, ASecondPortAnswersHealthChecksInStep) {
   });
 }
 
+TEST(Server, ThePortForHealthChecksTakesSmallMessagesOnly) {
+  const std::unique_ptr<Server> server =
+      Server::Start({.listen_address = "127.0.0.1:0", .security = {.health_address = "127.0.0.1:0"}}, {}).value();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->health_port()), grpc::InsecureChannelCredentials());
+  // A service's name of so many bytes.
+  const auto check = [&](size_t num_bytes) {
+    const std::string length = {static_cast<char>(0x80 | (num_bytes & 0x7f)), static_cast<char>(num_bytes >> 7)};
+    return testing::CallWithBytes(channel, "/grpc.health.v1.Health/Check",
+                                  absl::StrCat("\x0a", length, std::string(num_bytes, 'x')))
+        .status.error_code();
+  };
+  EXPECT_EQ(check(1021), grpc::StatusCode::INVALID_ARGUMENT) << "gRPC knows no names of this length";
+  EXPECT_EQ(check(1022), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
 int NumThreads() {
   std::ifstream status("/proc/self/status");
   std::string word;

@@ -95,6 +95,24 @@ TEST(Otlp, TextsBeyondTheLimitAreCutBetweenCharacters) {
   EXPECT_EQ(Convert(span).attributes(0).value().string_value(), "h\u00e9llo");
 }
 
+TEST(Otlp, NoTextHasBytesThatAreNotUtf8) {
+  const Span span = {.context = Context(1),
+                     .name = "a\xff",
+                     .attributes = {{"server.address", "\xc3(\xe2\x82"}, {"l", std::vector<std::string>{"\xff\xff"}}},
+                     .links = {{.context = Context(2), .attributes = {{"a", "h\u00e9\xc3"}}}},
+                     .error = "\xff?"};
+  otlp::ExportTraceServiceRequest request;
+  ToOtlp({&span, 1}, {{"host.name", "h\xff"}}, {.max_value_characters = 2}, &request);
+  const otlp::Span& sent = request.resource_spans(0).scope_spans(0).spans(0);
+  EXPECT_EQ(sent.name(), "a\ufffd");
+  EXPECT_EQ(sent.attributes(0).value().string_value(), "\ufffd(");
+  EXPECT_EQ(sent.attributes(1).value().array_value().values(0).string_value(), "\ufffd\ufffd");
+  EXPECT_EQ(sent.links(0).attributes(0).value().string_value(), "h\u00e9");
+  EXPECT_EQ(sent.status().message(), "\ufffd?");
+  EXPECT_EQ(request.resource_spans(0).resource().attributes(0).value().string_value(), "h\ufffd");
+  EXPECT_TRUE(otlp::ExportTraceServiceRequest().ParseFromString(request.SerializeAsString()));
+}
+
 TEST(Otlp, ALinkSaysWhetherItsSpanIsInAnotherProcess) {
   const otlp::Span span = Convert(
       {.context = Context(1), .links = {{.context = Context(2)}, {.context = Context(3), .is_remote = true}}}, {});

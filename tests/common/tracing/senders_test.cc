@@ -99,7 +99,10 @@ TEST(GrpcSender, EndsWhenTheProcessEnds) {
   may_answer.Notify();
 }
 
-TEST(Senders, ACertificateThatCannotBeReadIsAnError) {
+TEST(Senders, ACertificateThatCannotBeReadIsAnErrorWhereItIsNeeded) {
+  const Endpoint plain = {.url = "http://127.0.0.1:1", .tls = {.ca = "/no/such.pem"}};
+  EXPECT_TRUE(MakeGrpcSender(plain).ok());
+  EXPECT_TRUE(MakeHttpSender(plain).ok());
   const Endpoint endpoint = {.url = "https://127.0.0.1:1", .tls = {.ca = "/no/such.pem"}};
   EXPECT_THAT(MakeGrpcSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
   EXPECT_THAT(MakeHttpSender(endpoint).status().message(), HasSubstr("/no/such.pem"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,7 +19,8 @@ using ::testing::UnorderedElementsAre;
 class CallTraceTest : public ::testing::Test {
  protected:
   CallTrace Begin(std::optional<tracing::TraceContext> caller = std::nullopt) {
-    return CallTrace(tracer_, {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711"});
+    return CallTrace(tracer_,
+                     {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711", .model = "llama"});
   }
   static absl::Time At(int ms) { return kStart + absl::Milliseconds(ms); }
   // An output with `num_accepted` guesses and one more token at this time.
@@ -116,6 +118,8 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
                     {.name = "ngram", .position = 9}};
   step.asked_proposers = {"draft"};
   step.resting_proposers = {"ngram"};
+  step.absent_proposers = {"suffix"};
+  step.refusing_proposers = {"eagle"};
   output.steps = {step};
   trace.Observe(output);
   trace.End(absl::OkStatus());
@@ -129,6 +133,10 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.batch.row_budget"), 64);
   EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.resting_proposers"),
               ElementsAre("ngram"));
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.absent_proposers"),
+              ElementsAre("suffix"));
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.refusing_proposers"),
+              ElementsAre("eagle"));
 }
 
 TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {
@@ -159,22 +167,39 @@ TEST_F(CallTraceTest, ARefusedCallHasItsStatusAndOnlyServersFaultsAreErrors) {
   EXPECT_EQ(Named("p.S/M").error, "broken");
 }
 
-TEST_F(CallTraceTest, APeerMayHaveAnIpv6AddressOrNone) {
-  CallTrace(tracer_, {.method = "p.S/M", .peer = "ipv6:%5B2001:db8::1%5D:4711"}).End(absl::OkStatus());
-  EXPECT_EQ(Attribute<std::string>(spans_.back(), "network.peer.address"), "2001:db8::1");
-  CallTrace(tracer_, {.method = "p.S/M", .peer = "inproc"}).End(absl::OkStatus());
-  EXPECT_THROW(Attribute<std::string>(spans_.back(), "network.peer.address"), std::out_of_range);
+TEST_F(CallTraceTest, ARefusedCallSaysWhyAndForWhom) {
+  CallTrace trace = Begin();
+  trace.Name("its metadata's", "nobody");
+  trace.Name("mine", "team");
+  trace.End(base::WithReason(absl::ResourceExhaustedError("the queue is full"), "QUEUE_FULL"));
+  const tracing::Span& refused = Named("p.S/M");
+  EXPECT_EQ(Attribute<std::string>(refused, "error.type"), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(Attribute<std::string>(refused, "foretoken.reason"), "QUEUE_FULL");
+  EXPECT_EQ(Attribute<std::string>(refused, "foretoken.request_id"), "mine");
+  EXPECT_EQ(Attribute<std::string>(refused, "foretoken.tenant"), "team");
+  EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.provider.name"), "foretoken");
+  EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.request.model"), "llama");
+  EXPECT_EQ(Attribute<std::string>(refused, "gen_ai.operation.name"), "generate_content");
+}
+
+TEST_F(CallTraceTest, AnAcceptedCallIsNamedByItsAnswer) {
+  CallTrace trace = Begin();
+  trace.Name("mine", "team");
+  trace.Submit({.request_id = "mine", .tenant = "team"}, "llama");
+  trace.End(absl::InternalError("broken"));
+  const tracing::Span& call = Named("p.S/M");
+  EXPECT_EQ(Attribute<std::string>(call, "gen_ai.response.id"), "mine");
+  EXPECT_EQ(Attribute<std::string>(call, "foretoken.tenant"), "team");
+  EXPECT_EQ(Attribute<std::string>(call, "foretoken.reason"), "INTERNAL");
+  EXPECT_THROW(Attribute<std::string>(call, "foretoken.request_id"), std::out_of_range);
+  EXPECT_EQ(std::ranges::count(call.attributes, "foretoken.tenant", &tracing::Attribute::key), 1);
 }
 
 TEST_F(CallTraceTest, TheServerIsAsTheClientNamedIt) {
   CallTrace(tracer_, {.method = "p.S/M", .authority = "llm.example:50051"}).End(absl::OkStatus());
   EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "llm.example");
   EXPECT_EQ(Attribute<int64_t>(spans_.back(), "server.port"), 50051);
-  CallTrace(tracer_, {.method = "p.S/M", .authority = "[::1]:1"}).End(absl::OkStatus());
-  EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "::1");
-  CallTrace(tracer_, {.method = "p.S/M", .authority = "llm.example"}).End(absl::OkStatus());
-  EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "llm.example");
-  EXPECT_THROW(Attribute<int64_t>(spans_.back(), "server.port"), std::out_of_range);
+  EXPECT_THROW(Attribute<std::string>(spans_.back(), "foretoken.reason"), std::out_of_range);
 }
 
 TEST_F(CallTraceTest, TheOperationIsWhatTheClientAsked) {
@@ -186,8 +211,10 @@ TEST_F(CallTraceTest, TheOperationIsWhatTheClientAsked) {
   };
   const tracing::Span text = call_of({});
   EXPECT_EQ(Attribute<std::string>(text, "gen_ai.operation.name"), "text_completion");
+  EXPECT_EQ(Attribute<std::string>(text, "gen_ai.output.type"), "text");
   EXPECT_TRUE(Attribute<bool>(text, "gen_ai.request.stream"));
-  const tracing::Span chat = call_of({.is_chat = true, .is_streamed = false});
+  const tracing::Span chat = call_of({.is_chat = true, .is_json = true, .is_streamed = false});
+  EXPECT_EQ(Attribute<std::string>(chat, "gen_ai.output.type"), "json");
   EXPECT_EQ(Attribute<std::string>(chat, "gen_ai.operation.name"), "chat");
   EXPECT_FALSE(Attribute<bool>(chat, "gen_ai.request.stream"));
 }

@@ -71,6 +71,18 @@ TEST_F(ClientTokensTest, AFileThatVanishesLeavesTheLastTokensAndAnEmptyOneNone) 
   EXPECT_FALSE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
 }
 
+TEST_F(ClientTokensTest, FilesAndTokensHaveBounds) {
+  Write(std::string(4096, 'x'));
+  EXPECT_TRUE(Load()->Check(absl::StrCat("Bearer ", std::string(4096, 'x'))).ok());
+  Write(std::string(4097, 'x'));
+  EXPECT_THAT(ClientTokens::Load(path_).status().message(), HasSubstr("expected 16 to 4096 bytes, got 4097"));
+  const std::string rest((size_t{1} << 20) - sizeof(kToken), '\n');
+  Write(absl::StrCat(kToken, "\n", rest));
+  EXPECT_TRUE(Load()->Check(absl::StrCat("Bearer ", kToken)).ok());
+  Write(absl::StrCat(kToken, "\n\n", rest));
+  EXPECT_THAT(ClientTokens::Load(path_).status().message(), HasSubstr("more than 1048576 bytes"));
+}
+
 TEST_F(ClientTokensTest, RefusesAFileWithoutATokenOrWithAWeakOneAndDoesNotShowIt) {
   EXPECT_THAT(ClientTokens::Load(path_).status().message(), HasSubstr(path_));
   Write("# none\n");

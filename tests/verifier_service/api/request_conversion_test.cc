@@ -132,6 +132,15 @@ TEST(ConvertRequest, RefusesARequestWithoutAPrompt) {
   EXPECT_TRUE(absl::StartsWith(Convert(v1::GenerateRequest()).status().message(), "prompt: "));
 }
 
+TEST(ConvertRequest, KnowsWhichResponseFormatsGiveJson) {
+  const auto is_json = [](const std::string& fields) { return Convert(Parse("text: 'a' " + fields))->is_json; };
+  EXPECT_TRUE(is_json("response_format { json_schema: '{}' }"));
+  EXPECT_TRUE(is_json("response_format { any_json: true }"));
+  EXPECT_FALSE(is_json("response_format { regex: '[0-9]+' }"));
+  EXPECT_FALSE(is_json("response_format { choices { texts: 'yes' } }"));
+  EXPECT_FALSE(is_json(""));
+}
+
 TEST(ConvertRequest, TakesEitherVerificationRuleAndTheKeyedDrawByDefault) {
   EXPECT_EQ(Convert(Parse("tokens { ids: 1 }"))->verification, kernels::VerificationRule::kKeyedDraw);
   EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_KEYED_DRAW"))->verification,

@@ -21,6 +21,7 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::EngineOptions;
 using testing::InProcessProposers;
 using ::testing::IsEmpty;
@@ -210,6 +211,42 @@ TEST_F(ReportStepTest, IfSlotsRunOutTheReportHasTheNodesWithASlot) {
     }
   }
   EXPECT_GT(num_cut, 0);
+}
+
+// Proposers of which some have no session for any sequence.
+class ProposersWithMissing : public InProcessProposers {
+ public:
+  ProposersWithMissing(std::vector<Member> members, const MissingSessions& missing)
+      : InProcessProposers(std::move(members)), missing_(missing) {}
+  MissingSessions FindMissing(SequenceId) const override { return missing_; }
+
+ private:
+  const MissingSessions missing_;
+};
+
+TEST_F(ReportStepTest, AProposerWithoutASessionIsNotAmongTheAskedOnes) {
+  GenerationRequest request = Asking("import os\n", 0);
+  request.speculation.mode = SpeculationMode::kAlways;
+  ProposersWithMissing proposers({{"random", Random(1)}, {"gone", Random(2)}, {"full", Random(3)}},
+                                 {.absent = 2, .refusing = 4});
+  Generate({request}, proposers, even_);
+  for (const StepReport& report : reports_.begin()->second) {
+    EXPECT_THAT(report.asked_proposers, ElementsAre("random"));
+    EXPECT_THAT(report.absent_proposers, ElementsAre("gone"));
+    EXPECT_THAT(report.refusing_proposers, ElementsAre("full"));
+    EXPECT_THAT(report.resting_proposers, IsEmpty());
+  }
+}
+
+TEST_F(ReportStepTest, ARequestThatDoesNotSpeculateAsksNobody) {
+  GenerationRequest request = Asking("import os\n", 0);
+  request.speculation.mode = SpeculationMode::kOff;
+  InProcessProposers random({{"random", Random(1)}});
+  Generate({request}, random, even_);
+  for (const StepReport& report : reports_.begin()->second) {
+    EXPECT_THAT(report.asked_proposers, IsEmpty());
+    EXPECT_THAT(report.resting_proposers, IsEmpty());
+  }
 }
 
 TEST_F(ReportStepTest, UnderRejectionSamplingChancesAreThoseOfRanks) {

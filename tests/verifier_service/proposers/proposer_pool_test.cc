@@ -6,12 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/cases/tree_columns.h"
 #include "tests/testing/fakes/scripted_proposer.h"
 #include "tests/verifier_service/proposers/pool_speaker.h"
@@ -321,6 +323,49 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   resolve_to(std::vector<std::string>{second.address()});
   EXPECT_TRUE(Eventually([&] { return first.num_streams() == 0 && second.Mirrors().size() == 1; }));
   EXPECT_TRUE(speaker.Regains());
+}
+
+TEST(ProposerPool, ANameWithTooManyAddressesKeepsTheKnownOnesAndIsLoggedOnce) {
+  ScriptedProposer first({});
+  ScriptedProposer second({});
+  const testing::CapturedLog log;
+  absl::Mutex mutex;
+  std::vector<std::string> addresses = {second.address()};
+  std::atomic<int> num_resolved = 0;
+  ProposerPoolOptions options = PoolOptions();
+  options.max_addresses = 1;
+  options.resolve = [&](const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+    absl::MutexLock lock(&mutex);
+    ++num_resolved;
+    return addresses;
+  };
+  const auto pool = MakePool({"ngram=dns:///proposer:50052"}, options);
+  ASSERT_TRUE(IsConnected(*pool, 1));
+  const auto resolve_to = [&](std::vector<std::string> to) {
+    absl::MutexLock lock(&mutex);
+    addresses = std::move(to);
+    num_resolved = 0;
+  };
+  resolve_to({first.address(), second.address()});
+  ASSERT_TRUE(Eventually([&] { return num_resolved > 5; }));
+  EXPECT_TRUE(IsConnected(*pool, 1));
+  EXPECT_EQ(second.num_streams(), 1);
+  EXPECT_EQ(first.num_streams(), 0);
+  const auto num_lines = std::ranges::count_if(log.Lines(), [](const std::string& line) {
+    return line == "warning proposer ngram: proposer:50052 has 2 addresses, of which 1 are used";
+  });
+  EXPECT_EQ(num_lines, 1);
+  resolve_to({first.address()});
+  EXPECT_TRUE(Eventually([&] { return first.num_streams() == 1 && second.num_streams() == 0; }));
+}
+
+TEST(ProposerPool, KnowsThatAProposerIsAbsent) {
+  ScriptedProposer proposer({});
+  const auto pool = MakePool({Static(proposer), "suffix=static:127.0.0.1:1"});
+  ASSERT_TRUE(IsConnected(*pool));
+  const Speaker speaker(*pool, 1);
+  EXPECT_EQ(pool->FindMissing(1).absent, 2u);
+  EXPECT_EQ(pool->FindMissing(1).refusing, 0u);
 }
 
 TEST(ProposerPool, EndsCleanlyWithStreamsOpenAndCallsInFlight) {

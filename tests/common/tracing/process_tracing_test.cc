@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tracing of a whole process. If this test fails, a mistake in a variable for traces ends a service.
+#include "common/tracing/process_tracing.h"
+
+#include <cstdlib>
+#include <map>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
+
+namespace foretoken::tracing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Sets variables of this process, and takes them away again.
+class Variables {
+ public:
+  explicit Variables(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {
+    for (const auto& [name, value] : variables_) setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  ~Variables() {
+    for (const auto& [name, value] : variables_) unsetenv(name.c_str());
+  }
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
+bool Records(const ProcessTracing& tracing) {
+  Span span = tracing.tracer().Begin({.name = "load"});
+  return tracing.tracer().IsRecorded(span);
+}
+
+TEST(ProcessTracing, WithFilesThatCannotBeReadTheProcessGoesOnWithoutTraces) {
+  for (const char* protocol : {"grpc", "http/protobuf"}) {
+    const Variables variables({{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1"},
+                               {"OTEL_EXPORTER_OTLP_PROTOCOL", protocol},
+                               {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such.pem"}});
+    const testing::CapturedLog log;
+    telemetry::Metrics metrics;
+    const std::unique_ptr<ProcessTracing> tracing = ProcessTracing::Start("test", metrics);
+    EXPECT_FALSE(Records(*tracing)) << protocol;
+    EXPECT_THAT(log.Lines(), Contains(AllOf(HasSubstr("warning"), HasSubstr("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+                                            HasSubstr("/no/such.pem"))));
+  }
+}
+
+TEST(ProcessTracing, FilesMeanNothingToAPlainEndpoint) {
+  for (const char* protocol : {"grpc", "http/protobuf"}) {
+    const Variables variables({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"},
+                               {"OTEL_EXPORTER_OTLP_PROTOCOL", protocol},
+                               {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/no/such.pem"}});
+    const testing::CapturedLog log;
+    telemetry::Metrics metrics;
+    const std::unique_ptr<ProcessTracing> tracing = ProcessTracing::Start("test", metrics);
+    EXPECT_TRUE(Records(*tracing)) << protocol;
+    EXPECT_THAT(log.Lines(), Each(Not(HasSubstr("warning"))));
+  }
+}
+
+}  // namespace
+}  // namespace foretoken::tracing
