@@ -4,10 +4,12 @@ it disturbs another installation.
 
     tests/deploy/run.sh build/release chart_test
 """
+import functools
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -202,6 +204,12 @@ class Renders(unittest.TestCase):
             deployment = chart.find(chart.render(chart.values_of(name)), "Deployment", "demo-verifier")[0]
             self.assertEqual(deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"], surge)
 
+    def test_a_snapshot_is_free_before_the_next_pod_opens_it(self):
+        for name, strategy in [("cpu", "Recreate"), ("minimal", "RollingUpdate")]:
+            deployment = chart.find(chart.render(chart.values_of(name)), "Deployment", "demo-proposer-suffix")[0]
+            self.assertEqual(deployment["spec"]["strategy"].get("type", "RollingUpdate"), strategy)
+            self.assertEqual("rollingUpdate" in deployment["spec"]["strategy"], strategy == "RollingUpdate")
+
     def test_an_autoscaler_owns_the_number_of_pods(self):
         documents = chart.render(chart.values_of("gpu"))
         targets = [d["spec"]["scaleTargetRef"]["name"] for d in chart.find(documents, "ScaledObject")]
@@ -284,6 +292,54 @@ class SideBySide(unittest.TestCase):
     def test_a_parent_chart_can_leave_it_out(self):
         documents = self.render_parent(chat={"enabled": False}, code=VALUES)
         self.assertEqual({name for name, _ in chart.containers(documents)}, {"demo-verifier", "demo-proposer-suffix"})
+
+
+class NewcomersPath(unittest.TestCase):
+    """The commands of docs/operating.md, which tests/rehearsal/cluster.sh runs without images and files."""
+
+    def setUp(self):
+        page = (chart.ROOT / "docs/operating.md").read_text()
+        self.commands = [shlex.split(line) for line in re.search(
+            r"^## In a cluster$.*?^```sh\n(.*?)^```$", page, re.M | re.S)[1].splitlines()]
+        values, self.renders = {}, []
+        for command in self.commands:
+            if command[0] == "helm" and {"install", "upgrade"} & set(command):
+                for setting in [after for flag, after in zip(command, command[1:]) if flag == "--set"]:
+                    path, value = setting.split("=")
+                    *folders, key = path.split(".")
+                    functools.reduce(lambda node, folder: node.setdefault(folder, {}), folders, values)[key] = value
+                self.renders.append(chart.render(values, name="llama", namespace="models"))
+
+    def words_after(self, program, *words):
+        return [command[-1] for command in self.commands if command[0] == program and set(words) <= set(command)]
+
+    def test_builds_and_pushes_what_it_installs(self):
+        built = {command[command.index("-t") + 1] for command in self.commands if command[:2] == ["docker", "build"]}
+        self.assertEqual(len(self.renders), 2)
+        for render in self.renders:
+            images = {container["image"] for _, container in chart.containers(render)}
+            self.assertEqual(images, built)
+        self.assertEqual(set(self.words_after("docker", "push")), built)
+
+    def test_gives_each_model_its_own_folder_of_a_volume_that_a_cluster_provides(self):
+        text = (chart.ROOT / self.words_after("kubectl", "create", "-f")[0]).read_text()
+        claim, pod = yaml.safe_load_all(text)
+        self.assertNotIn("storageClassName", claim["spec"])  # "" would ask for a volume that an administrator made
+        self.assertEqual(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
+        filled = [place.removeprefix(pod["metadata"]["name"] + ":") for place in self.words_after("kubectl", "cp")]
+        models = []
+        for deployment in chart.find(self.renders[-1], "Deployment"):
+            spec = deployment["spec"]["template"]["spec"]
+            for argument in spec["containers"][0]["args"]:
+                if argument.startswith("--model="):
+                    models.append(argument.removeprefix("--model="))
+                    claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if v["name"] == "model"]
+                    self.assertEqual(claims, [claim["metadata"]["name"]])
+        self.assertEqual(sorted(models), sorted(filled))
+        self.assertEqual(len(set(models)), 2)
+        for kubernetes in chart.KUBERNETES:
+            for document in [claim, pod]:
+                chart.validate(document, kubernetes)
 
 
 class Dashboard(unittest.TestCase):

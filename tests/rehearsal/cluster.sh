@@ -117,13 +117,13 @@ YAML
   done
 }
 
-# create_volume NAME SIZE
+# create_volume NAME SIZE [CLASS]
 create_volume() {
   kubectl create -f - >/dev/null <<YAML
 apiVersion: v1
 kind: PersistentVolume
 metadata: { name: $1 }
-spec: { capacity: { storage: $2 }, accessModes: [ReadWriteMany], nfs: { server: files, path: /$1 } }
+spec: { capacity: { storage: $2 }, accessModes: [ReadWriteMany], storageClassName: "${3:-}", nfs: { server: files, path: /$1 } }
 YAML
 }
 
@@ -217,10 +217,29 @@ walk_the_newcomers_path() {
   local commands
   commands=$(commands_of_the_page)
   (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
-  create_volume any 100Gi
+  # As a storage class with a provisioner does, which is not here.
+  kubectl create -f - >/dev/null <<YAML
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: { name: shared, annotations: { storageclass.kubernetes.io/is-default-class: "true" } }
+provisioner: example.com/shared
+YAML
+  create_volume any 100Gi shared
+  # There are no containers, so nothing is built and nothing can be copied into one.
+  docker() { [[ -f deploy/images/Dockerfile ]]; }
+  kubectl() {
+    if [[ $3 == cp ]]; then
+      [[ -f $4/config.json && $(command kubectl "$1" "$2" get pod "${5%%:*}" -o 'jsonpath={.status.phase}') == Running ]]
+    else
+      command kubectl "$@"
+    fi
+  }
+  export -f docker kubectl
   while read -r command; do
     (cd "$root" && bash -c "$command") >"$scratch/path.log" 2>&1 || fail "$command: $(<"$scratch/path.log")"
   done <<<"$commands"
+  unset -f docker kubectl
+  kubectl delete storageclass shared >/dev/null
 }
 
 upgrade_and_roll_back() {

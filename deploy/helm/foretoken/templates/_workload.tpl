@@ -20,7 +20,10 @@ spec:
   replicas: {{ .spec.replicas }} # as it is; without this line an upgrade could go back to one pod
   {{- end }}
   {{- end }}
-  {{- if eq .spec.device "cuda" }}
+  {{- if .spec.snapshotClaim }}
+  # One process at a time has the snapshot open, so a new pod beside the old one would never be ready.
+  strategy: { type: Recreate }
+  {{- else if eq .spec.device "cuda" }}
   # A pod in addition may find no GPU, and then the update would never end.
   strategy: { rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } }
   {{- else }}
