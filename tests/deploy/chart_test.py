@@ -73,8 +73,9 @@ class Renders(unittest.TestCase):
 
     def test_whole_numbers_stay_whole(self):
         flags = {"max_total_tokens": 16777216, "draft_min_path_chance": 0.05, "threads": 4}
-        values = {**VALUES, "proposers": {"draft": {"method": "draft", "model": {"claim": "drafts"}, "flags": flags,
-                                                    "autoscaling": {"kind": "keda", "sessions": 1000000}}}}
+        values = {**VALUES, "monitoring": {"podMonitors": True}, "proposers": {"draft": {
+            "method": "draft", "model": {"claim": "drafts"}, "flags": flags,
+            "autoscaling": {"kind": "keda", "sessions": 1000000}}}}
         documents = chart.render(values)
         arguments = dict(chart.containers(documents))["demo-proposer-draft"]["args"]
         self.assertLessEqual({f"--{flag}={value}" for flag, value in flags.items()}, set(arguments))
@@ -127,6 +128,11 @@ class Renders(unittest.TestCase):
 
         self.assertIn("metrics", open_ports([{"podSelector": {}}]))
         self.assertNotIn("metrics", open_ports([]))
+
+    def test_the_pod_of_helm_test_has_a_file_with_one_token(self):
+        documents = chart.render(chart.values_of("everything"))
+        self.assertIn("--token_file=/tokens/tokens", dict(chart.containers(documents))["demo-verifier"]["args"])
+        self.assertIn("--token_file=/tokens/check", chart.find(documents, "Pod")[0]["spec"]["containers"][0]["args"])
 
     def test_the_pod_of_helm_test_runs_where_the_verifier_does(self):
         documents = chart.render(chart.values_of("everything"))
@@ -216,6 +222,11 @@ class Renders(unittest.TestCase):
         self.assertEqual(len(targets), 3)
         for deployment in chart.find(documents, "Deployment"):
             self.assertEqual("replicas" in deployment["spec"], deployment["metadata"]["name"] not in targets)
+
+    def test_an_autoscaler_that_learns_nothing_does_nothing(self):
+        for scaled in chart.find(chart.render(chart.values_of("everything")), "ScaledObject"):
+            for trigger in scaled["spec"]["triggers"]:
+                self.assertEqual(trigger["metadata"]["ignoreNullValues"], "false")
 
     def test_a_new_download_restarts_the_pods(self):
         def checksum(letter):

@@ -17,7 +17,7 @@ import yaml
 import chart
 
 VALUES = {"model": {"claim": "weights"}, "verifier": {"autoscaling": {"kind": "keda"}},
-          "proposerDefaults": {"autoscaling": {"kind": "keda"}}, "monitoring": {"alerts": True, "dashboard": True}}
+          "proposerDefaults": {"autoscaling": {"kind": "keda"}}, "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True}}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "./dev setup --tools installs promtool")

@@ -199,9 +199,10 @@ class Services(unittest.TestCase):
             (folder / "snapshot").mkdir()
             pods.folders[name] = {"/model": folder / "volume", "/tls": folder, "/snapshot": folder / "snapshot"}
         pods.folders["/tokens"] = pods.scratch
-        for key in ["tokens", "all", "9"]:
+        for key in ["tokens", "all"]:
             (pods.scratch / key).write_text("a-token-of-one-client\nanother-clients-token\n")
-        (pods.scratch / "one").write_text("a-token-of-one-client\n")
+        for key in ["check", "1"]:
+            (pods.scratch / key).write_text("a-token-of-one-client\n")
 
     def test_all_methods_serve_and_show_every_metric_that_boards_alerts_and_scalers_ask_for(self):
         values = {
@@ -212,7 +213,7 @@ class Services(unittest.TestCase):
                                     "autoscaling": {"kind": "keda"}},
                           "eagle": {"method": "eagle3", "model": {"claim": "weights", "path": "eagle3"}}},
             "verifier": {"flags": {"kv_cache_mb": 64}, "autoscaling": {"kind": "keda"}},
-            "monitoring": {"alerts": True, "dashboard": True},
+            "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True},
             "tracing": {"endpoint": "http://127.0.0.1:9", "details": True},
         }
         (self.scratch / "memory").mkdir()
@@ -255,9 +256,9 @@ class Services(unittest.TestCase):
                 command += [f"--tls_certificate={folder}/tls.crt", f"--tls_key={folder}/tls.key"]
             return pods.run(command + ([f"--token_file={self.scratch}/{token}"] if token else []))
 
-        allowed = call("gateway.llm.svc", "one")
+        allowed = call("gateway.llm.svc", "1")
         self.assertEqual(allowed.returncode, 0, allowed.stderr)
-        for refused, code in [(call(), "UNAVAILABLE"), (call("other.llm.svc", "one"), "UNAVAILABLE"),
+        for refused, code in [(call(), "UNAVAILABLE"), (call("other.llm.svc", "1"), "UNAVAILABLE"),
                               (call("client.llm.svc"), "UNAUTHENTICATED")]:
             self.assertEqual(refused.returncode, 1)
             self.assertIn(code, refused.stderr)
