@@ -272,6 +272,9 @@ class SideBySide(unittest.TestCase):
         for keys in [name for name, _ in files], [b["uid"] for b in boards], [b["title"] for b in boards]:
             self.assertEqual(len(set(keys)), 3, keys)
         self.assertEqual({len(b["uid"]) for b in boards}, {40})  # Grafana takes no longer one
+        shown = [{v["name"]: v["current"]["value"] for v in b["templating"]["list"] if "current" in v} for b in boards]
+        self.assertEqual(shown, [{"namespace": namespace, "release": name}
+                                 for name, namespace in [("a", "llm"), ("b", "llm"), ("a", "other")]])
 
     def render_parent(self, **values):
         """A chart that has this one twice."""
