@@ -63,6 +63,32 @@ class Rules(unittest.TestCase):
         self.write("queries.yaml", {"groups": [{"name": "queries", "rules": [{"record": "bad", "expr": "sum(("}]}]})
         self.assertNotEqual(self.promtool("check", "rules", "queries.yaml").returncode, 0)
 
+    def expect(self, query, series, samples):
+        """The query's answer after ten minutes of `series`, which grow as promtool's notation says. The labels of the
+        release are added to each of them."""
+        query = query.replace("$namespace", "llm").replace("$release", "demo").replace("$__rate_interval", "5m")
+        release = 'namespace="llm",app_kubernetes_io_instance="demo",'
+        self.write("empty.yaml", {"groups": []})
+        self.write("query.yaml", {"rule_files": ["empty.yaml"], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m", "input_series": [{"series": name.replace("{", "{" + release), "values": values}
+                                               for name, values in series.items()],
+            "promql_expr_test": [{"expr": query, "eval_time": "10m", "exp_samples": [
+                {"labels": labels, "value": value} for labels, value in samples.items()]}]}]})
+        result = self.promtool("test", "rules", "query.yaml")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_panels_are_right_with_several_verifiers(self):
+        queries = {panel["title"]: panel["targets"][0]["expr"] for panel in json.loads(
+            chart.board(self.documents)[1])["panels"] if "targets" in panel}
+        connected, seconds = "foretoken_proposer_replicas_connected", "foretoken_step_seconds_total"
+        self.expect(queries["Connected replicas"], {
+            f'{connected}{{pod="a",proposer="ngram"}}': "2+0x10", f'{connected}{{pod="b",proposer="ngram"}}': "1+0x10"},
+            {'{proposer="ngram"}': 1})
+        self.expect(queries["Time of steps by part"], {
+            f'{seconds}{{pod="a",part="forward"}}': "0+54x10", f'{seconds}{{pod="b",part="forward"}}': "0+30x10",
+            f'{seconds}{{pod="a",part="wait"}}': "0+6x10", f'{seconds}{{pod="b",part="wait"}}': "0+0x10"},
+            {'{part="forward"}': 0.7, '{part="wait"}': 0.05})
+
     def test_the_configuration_of_the_compose_file_is_valid(self):
         result = self.promtool("check", "config", str(chart.ROOT / "deploy/compose/prometheus.yaml"))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

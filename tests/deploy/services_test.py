@@ -135,6 +135,21 @@ def make_certificates(folder, authority, names):
     (folder / "ca.crt").write_bytes((authority / "ca.crt").read_bytes())
 
 
+def unknown_labels(queries, pages, from_target):
+    """What queries ask for and no sample has, but for the labels that Prometheus adds."""
+    samples, unknown = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", pages, re.M), []
+    for query in queries:
+        grouped = {label for labels in re.findall(r"\bby \(([^)]*)\)", query) for label in re.split(", *", labels)}
+        for name, matchers in re.findall(r"\b(foretoken_[a-z_]+)\{([^}]*)\}", query):
+            asked = [(label, None) for label in grouped]
+            asked += [(label, choice) for label, kind, value in re.findall(r'(\w+)(=~?)"([^"]*)"', matchers)
+                      for choice in (value.split("|") if kind == "=~" else [value])]
+            shown = [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for sample, labels in samples if sample == name]
+            unknown += [f"{name}: {label}={choice}" for label, choice in asked if label not in from_target
+                        and not any(label in labels and choice in (None, labels[label]) for labels in shown)]
+    return unknown
+
+
 class Services(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -233,6 +248,11 @@ class Services(unittest.TestCase):
                  for name in re.findall(r"\b(foretoken_[a-z_]+)\{", query)} - {"foretoken_proposer"}
         self.assertGreater(len(asked), 25)
         self.assertEqual(asked - shown, set())
+        from_target = {re.sub(r"\W", "_", label) for label in chart.find(
+            pods.documents, "PodMonitor")[0]["spec"]["podTargetLabels"]} | {"namespace", "pod"}
+        self.assertEqual(unknown_labels(queries, pages, from_target), [])
+        for wrong in ["sum by (colour) (foretoken_steps_total{})", 'foretoken_rpc_calls_total{rpc=~"Generate|Guess"}']:
+            self.assertEqual(len(unknown_labels([wrong], pages, from_target)), 1)
         readme = (chart.CHART / "README.md").read_text()
         picked = set(re.findall(r"reads (vllm:\w+)", readme))
         self.assertEqual(len(picked), 2)
