@@ -17,7 +17,8 @@ import yaml
 import chart
 
 VALUES = {"model": {"claim": "weights"}, "verifier": {"autoscaling": {"kind": "keda"}},
-          "proposerDefaults": {"autoscaling": {"kind": "keda"}}, "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True}}
+          "proposerDefaults": {"autoscaling": {"kind": "keda", "lateTreeShare": 0.3}},
+          "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True}}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "./dev setup --tools installs promtool")
@@ -76,6 +77,37 @@ class Rules(unittest.TestCase):
                 {"labels": labels, "value": value} for labels, value in samples.items()]}]}]})
         result = self.promtool("test", "rules", "query.yaml")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_autoscalers_ask_for_what_is_wanted(self):
+        triggers = chart.find(self.documents, "ScaledObject", "demo-proposer-suffix")[0]["spec"]["triggers"]
+        sessions, late = [trigger["metadata"]["query"] for trigger in triggers]
+        labels = 'app_kubernetes_io_component="proposer",foretoken_proposer="suffix",proposer="suffix"'
+        open_sessions, refused = "foretoken_proposer_sessions", "foretoken_proposer_refused_sessions_total"
+        held = {f'{open_sessions}{{{labels},pod="a"}}': "10+0x10", f'{open_sessions}{{{labels},pod="b"}}': "20+0x10"}
+        self.expect(sessions, {}, {})  # nothing is known, which is not 0
+        # One session waits for room: it asks both pods every 3.75 seconds.
+        self.expect(sessions, {**held, f'{refused}{{{labels},pod="a",reason="full"}}': "0+16x10",
+                               f'{refused}{{{labels},pod="b",reason="full"}}': "0+12x10",
+                               f'{refused}{{{labels},pod="b",reason="stream_full"}}': "0+4x10",
+                               f'{refused}{{{labels},pod="b",reason="invalid"}}': "0+100x10"}, {"{}": 31})
+        self.expect(late, {}, {"{}": 0})  # nobody asks
+        verifier = 'app_kubernetes_io_component="verifier",pod="v",proposer="suffix"'
+        questions, lates = "foretoken_proposer_questions_total", "foretoken_proposer_late_answers_total"
+        self.expect(late, {f'{questions}{{{verifier}}}': "0+600x10", f'{lates}{{{verifier}}}': "0+150x10"}, {"{}": 0.25})
+
+    def test_late_trees_add_pods_only_where_that_is_asked_for(self):
+        values = {**VALUES, "proposerDefaults": {"autoscaling": {"kind": "keda"}}}
+        triggers = chart.find(chart.render(values), "ScaledObject", "demo-proposer-suffix")[0]["spec"]["triggers"]
+        self.assertEqual(len(triggers), 1)
+
+    def test_each_group_has_an_alert_of_its_own(self):
+        groups = {"a": {"method": "ngram"}, "b": {"method": "ngram"}, "suffix": None,
+                  "idle": {"method": "suffix", "replicas": 0},
+                  "scaled": {"method": "suffix", "replicas": 0, "autoscaling": {"kind": "keda"}}}
+        rules = chart.find(chart.render({**VALUES, "proposerDefaults": {}, "proposers": groups}), "PrometheusRule")[0]["spec"]
+        absent = [rule["labels"]["foretoken_proposer"] for rule in rules["groups"][0]["rules"]
+                  if rule["alert"] == "ForetokenProposerAbsent"]
+        self.assertEqual(absent, ["a", "b", "scaled"])
 
     def test_panels_are_right_with_several_verifiers(self):
         queries = {panel["title"]: panel["targets"][0]["expr"] for panel in json.loads(

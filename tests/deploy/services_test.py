@@ -225,7 +225,7 @@ class Services(unittest.TestCase):
             "proposers": {"ngram": {"method": "ngram", "autoscaling": {"kind": "keda"}},
                           "suffix": {"method": "suffix", "snapshotClaim": "memory"},
                           "draft": {"method": "draft", "model": {"claim": "weights", "path": "draft"},
-                                    "autoscaling": {"kind": "keda"}},
+                                    "autoscaling": {"kind": "keda", "lateTreeShare": 0.3}},
                           "eagle": {"method": "eagle3", "model": {"claim": "weights", "path": "eagle3"}}},
             "verifier": {"flags": {"kv_cache_mb": 64}, "autoscaling": {"kind": "keda"}},
             "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True},
