@@ -228,6 +228,21 @@ class Renders(unittest.TestCase):
             for trigger in scaled["spec"]["triggers"]:
                 self.assertEqual(trigger["metadata"]["ignoreNullValues"], "false")
 
+    def test_an_autoscaler_shows_prometheus_its_credentials(self):
+        for case, reference, modes in [
+                ("everything", {"name": "prometheus", "kind": "ClusterTriggerAuthentication"}, "bearer"), ("gpu", None, None)]:
+            scaled = chart.find(chart.render(chart.values_of(case)), "ScaledObject")
+            self.assertEqual(len(scaled), 2 if case == "everything" else 3)
+            for trigger in [trigger for document in scaled for trigger in document["spec"]["triggers"]]:
+                self.assertEqual(trigger.get("authenticationRef"), reference)
+                self.assertEqual(trigger["metadata"].get("authModes"), modes)
+
+    def test_an_update_waits_for_downloads(self):
+        deadlines = {d["metadata"]["name"].removeprefix("demo-"): d["spec"]["progressDeadlineSeconds"]
+                     for d in chart.find(chart.render(chart.values_of("cpu")), "Deployment")}
+        self.assertEqual(deadlines, {"verifier": (30 + 5 + 90) * 60, "proposer-ngram": (10 + 5) * 60,
+                                     "proposer-suffix": (10 + 5) * 60, "proposer-draft": (10 + 5 + 60) * 60})
+
     def test_a_new_download_restarts_the_pods(self):
         def checksum(letter):
             values = chart.values_of("cpu")

@@ -29,7 +29,11 @@ spec:
   {{- else }}
   strategy: { rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
   {{- end }}
-  progressDeadlineSeconds: {{ mul 60 (add 5 .spec.startupMinutes) }}
+  {{- $minutes := add 5 .spec.startupMinutes }}
+  {{- if and .model .model.download.url }}
+  {{- $minutes = add $minutes .model.download.minutes }}
+  {{- end }}
+  progressDeadlineSeconds: {{ mul 60 $minutes }}
   selector: { matchLabels: {{ include "foretoken.selector" . }} }
   template:
     {{- include "foretoken.pod" . | nindent 4 }}
