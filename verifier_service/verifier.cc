@@ -173,6 +173,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
                                                    .security = config_.security,
                                                    .service_names = std::move(names),
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
+                                                   .max_connection_age = config_.max_connection_age,
                                                    .drain_grace = kLastCalls},
                                                   services));
   failure_guard_ = std::make_unique<DeviceFailureGuard>(*calls_, [this] {

@@ -56,8 +56,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  {{- if .service.headless }}
-  clusterIP: None # the verifier connects to every replica
+  {{- if eq .service.type "Headless" }}
+  clusterIP: None # callers connect to every pod
   {{- else }}
   type: {{ .service.type }}
   {{- end }}
