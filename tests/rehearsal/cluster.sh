@@ -182,6 +182,12 @@ install_minimal() {
     expect_num 1 kubectl get endpointslice -l "kubernetes.io/service-name=$deployment" -o name
   done
   [[ $(kubectl get service llama-proposer-suffix -o 'jsonpath={.spec.clusterIP}') == None ]] || fail "not headless"
+  # The strategy of the group changes, then the pod that has the snapshot is replaced.
+  for interval in 5m 6m; do
+    helm upgrade llama "$chart" --set model.claim=weights --set proposers.suffix.snapshotClaim=memory \
+      --set proposers.suffix.flags.suffix_snapshot_interval=$interval --wait --timeout 2m >/dev/null || fail "no snapshot"
+  done
+  expect_num 1 kubectl get pods -l foretoken/proposer=suffix -o name
   remove_release
 }
 
