@@ -136,7 +136,8 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
       .traces_steps = config_.trace_steps,
       .grammars = grammars_.get(),
       .max_compilations = config_.max_compilations,
-      .unread = config_.unread});
+      .unread = config_.unread,
+      .max_connection_age = config_.max_connection_age});
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .calls = calls_.get(), .max_lookups = config_.max_lookups, .proposers = [this] { return pool_->GetStatus(); }});
   if (config_.vllm_engine) MakeVllmService();

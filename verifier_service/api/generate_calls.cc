@@ -43,7 +43,8 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                        call->EndUnread(absl::StrCat("all calls together have over ", max_bytes,
                                                     " bytes, and this call has the most"));
                      }
-                   }},
+                   },
+               .connections = rpc::ConnectionAges(parts.max_connection_age)},
       parse_queue_(kNumParsers),
       compile_places_(parts.max_compilations),
       compile_queue_(kNumCompilers),
