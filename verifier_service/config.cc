@@ -79,6 +79,10 @@ absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(
       CheckTime("engine_stall_timeout", config.engine_stall_timeout, absl::Milliseconds(1), absl::Hours(24)));
   FT_RETURN_IF_ERROR(CheckTime("drain_grace", config.drain_grace, absl::ZeroDuration(), absl::Hours(24)));
+  if (config.max_connection_age) {
+    FT_RETURN_IF_ERROR(
+        CheckTime("max_connection_age", *config.max_connection_age, absl::Milliseconds(100), absl::Hours(24)));
+  }
   const absl::Status engine = Validate(config.engine);
   if (!engine.ok()) return absl::InvalidArgumentError(absl::StrCat("--", engine.message()));
   return absl::OkStatus();

@@ -54,6 +54,7 @@ struct Config {
   UnreadLimits unread;
   absl::Duration engine_stall_timeout = absl::Seconds(30);  // a longer step makes the server unhealthy
   absl::Duration drain_grace = absl::Seconds(30);           // for running requests, after SIGTERM
+  std::optional<absl::Duration> max_connection_age;         // of a client's connection; unset: no limit
 };
 
 // Returns INVALID_ARGUMENT with the flag, the expected value and the given one.

@@ -148,6 +148,9 @@ ABSL_FLAG(absl::Duration, engine_stall_timeout, foretoken::verifier::Config().en
           "step");
 ABSL_FLAG(absl::Duration, drain_grace, foretoken::verifier::Config().drain_grace,
           "how long running requests may take to end after SIGTERM");
+ABSL_FLAG(std::optional<absl::Duration>, max_connection_age, foretoken::verifier::Config().max_connection_age,
+          "age, give or take a tenth, at which a client is asked to connect anew, which spreads clients over verifiers "
+          "behind one name; running calls end on the old connection. Unset: none");
 
 namespace foretoken::verifier {
 namespace {
@@ -209,7 +212,8 @@ Config ConfigFromFlags() {
           .unread = {.max_bytes = absl::GetFlag(FLAGS_max_unread_bytes),
                      .max_write_time = absl::GetFlag(FLAGS_max_write_time)},
           .engine_stall_timeout = absl::GetFlag(FLAGS_engine_stall_timeout),
-          .drain_grace = absl::GetFlag(FLAGS_drain_grace)};
+          .drain_grace = absl::GetFlag(FLAGS_drain_grace),
+          .max_connection_age = absl::GetFlag(FLAGS_max_connection_age)};
 }
 
 // Proposers inside this process. Each has a server that only its own channel can reach.

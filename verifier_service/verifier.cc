@@ -141,7 +141,8 @@ void Verifier::MakeServices(VerifierEnvironment& environment) {
       .traces_steps = config_.trace_steps,
       .grammars = grammars_.get(),
       .max_compilations = config_.max_compilations,
-      .unread = config_.unread});
+      .unread = config_.unread,
+      .max_connection_age = config_.max_connection_age});
   service_ = std::make_unique<GenerationService>(GenerationServiceParts{
       .calls = calls_.get(), .max_lookups = config_.max_lookups, .proposers = [this] { return pool_->GetStatus(); }});
   if (config_.vllm_engine) MakeVllmService();
@@ -178,6 +179,7 @@ absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
                                                    .security = config_.security,
                                                    .service_names = std::move(names),
                                                    .max_receive_bytes = static_cast<int>(config_.max_receive_bytes),
+                                                   .max_connection_age = config_.max_connection_age,
                                                    .drain_grace = kLastCalls},
                                                   services));
   failure_guard_ = std::make_unique<DeviceFailureGuard>(*calls_, [this] {

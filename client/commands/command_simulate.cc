@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken simulate: how many verifiers and proposers a load needs, and where they break, from a profile that
 // `foretoken bench --profile` has measured.
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "client/commands/clients_flag.h"
 #include "client/commands/commands.h"
@@ -19,7 +23,9 @@
 
 ABSL_FLAG(double, rate, 0, "Requests per second, at random times; 0: --clients, each with one request at a time");
 ABSL_FLAG(int32_t, verifiers, 0, "Verifiers; 0: the fewest that serve the load; 1 with --clients");
-ABSL_FLAG(int32_t, replicas, -1, "Replicas of the proposers; -1: the fewest that answer in time; 0: no speculation");
+ABSL_FLAG(std::string, replicas, "",
+          "Replicas of every proposer, or of those named, as draft=8,ngram=1; empty: the fewest that answer in time; "
+          "0: no speculation");
 ABSL_FLAG(absl::Duration, max_first_token, absl::Seconds(1),
           "Longest time to the first token that 99 of 100 requests may have; more counts as not served");
 ABSL_FLAG(double, seconds, 60, "Simulated seconds; the first third is not counted");
@@ -37,6 +43,29 @@ absl::StatusOr<Profile> ReadProfile(const std::vector<std::string>& arguments) {
   return ParseProfile(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
+// The flag --replicas, into the question.
+absl::Status ReadReplicas(const Profile& profile, SizingQuestion& question) {
+  const std::string flag = absl::GetFlag(FLAGS_replicas);
+  question.cluster.speculates = flag != "0";
+  question.num_replicas.resize(profile.proposers.size());
+  if (flag.empty() || flag == "0") return absl::OkStatus();
+  int32_t num = 0;
+  if (absl::SimpleAtoi(flag, &num)) {
+    std::ranges::fill(question.num_replicas, num);
+    return absl::OkStatus();
+  }
+  for (const absl::string_view part : absl::StrSplit(flag, ',')) {
+    const std::pair<absl::string_view, absl::string_view> named = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    const auto found = std::ranges::find(profile.proposers, named.first, &ProfileProposer::name);
+    if (found == profile.proposers.end() || !absl::SimpleAtoi(named.second, &num)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--replicas: expected a number, or NAME=NUMBER with a proposer of the profile, got ", part));
+    }
+    question.num_replicas[found - profile.proposers.begin()] = num;
+  }
+  return absl::OkStatus();
+}
+
 std::string Milliseconds(const std::optional<Distribution>& distribution, double Distribution::*member) {
   return distribution.has_value() ? absl::StrFormat("%.1f", (*distribution).*member) : "-";
 }
@@ -45,10 +74,12 @@ void PrintRow(absl::string_view name, absl::string_view value) {
   std::cout << absl::StrFormat("%-28s%18s\n", name, value);
 }
 
-void Print(const Sizing& sizing) {
+void Print(const Profile& profile, const Sizing& sizing) {
   const SimulationResult& result = sizing.result;
   PrintRow("verifiers", absl::StrCat(sizing.cluster.num_verifiers));
-  PrintRow("replicas of proposers", absl::StrCat(sizing.cluster.num_proposers.value_or(sizing.cluster.num_verifiers)));
+  for (size_t i = 0; i < result.proposers.size(); ++i) {
+    PrintRow(absl::StrCat("replicas of ", profile.proposers[i].name), absl::StrCat(sizing.cluster.num_replicas[i]));
+  }
   PrintRow("requests/s", absl::StrFormat("%.2f", result.requests_per_s));
   PrintRow("tokens/s", absl::StrFormat("%.2f", result.tokens_per_s));
   constexpr std::pair<const char*, double Distribution::*> kQuantiles[] = {
@@ -61,32 +92,42 @@ void Print(const Sizing& sizing) {
   }
   PrintRow("refused", absl::StrFormat("%.1f%%", 100 * result.refused_share));
   PrintRow("tokens per step", absl::StrFormat("%.2f", result.tokens_per_step));
-  PrintRow("late answers of proposers", absl::StrFormat("%.1f%%", 100 * result.late_share));
+  for (size_t i = 0; i < result.proposers.size(); ++i) {
+    PrintRow(absl::StrCat("late answers of ", profile.proposers[i].name),
+             absl::StrFormat("%.1f%%", 100 * result.proposers[i].late_share));
+  }
   PrintRow("verifiers are busy", absl::StrFormat("%.0f%%", 100 * result.verifier_busy_share));
-  PrintRow("proposers are busy", absl::StrFormat("%.0f%%", 100 * result.proposer_busy_share));
+  for (size_t i = 0; i < result.proposers.size(); ++i) {
+    PrintRow(absl::StrCat(profile.proposers[i].name, " is busy"),
+             absl::StrFormat("%.0f%%", 100 * result.proposers[i].busy_share));
+  }
   if (sizing.breaking_rate.has_value()) {
     PrintRow("breaks at requests/s", absl::StrFormat("%.2f", *sizing.breaking_rate));
   }
   std::cout << std::flush;
 }
 
-nlohmann::ordered_json ToJson(const Sizing& sizing) {
+nlohmann::ordered_json ToJson(const Profile& profile, const Sizing& sizing) {
   const SimulationResult& result = sizing.result;
   const auto distribution = [](const std::optional<Distribution>& d) -> nlohmann::ordered_json {
     if (!d.has_value()) return nullptr;
     return {{"mean", d->mean}, {"p50", d->p50}, {"p90", d->p90}, {"p99", d->p99}};
   };
   nlohmann::ordered_json json = {{"verifiers", sizing.cluster.num_verifiers},
-                                 {"replicas", sizing.cluster.num_proposers.value_or(sizing.cluster.num_verifiers)},
                                  {"requests_per_s", result.requests_per_s},
                                  {"tokens_per_s", result.tokens_per_s},
                                  {"time_to_first_token_ms", distribution(result.time_to_first_token_ms)},
                                  {"inter_token_ms", distribution(result.inter_token_ms)},
                                  {"refused_share", result.refused_share},
                                  {"tokens_per_step", result.tokens_per_step},
-                                 {"late_share", result.late_share},
                                  {"verifier_busy_share", result.verifier_busy_share},
-                                 {"proposer_busy_share", result.proposer_busy_share}};
+                                 {"proposers", nlohmann::ordered_json::array()}};
+  for (size_t i = 0; i < result.proposers.size(); ++i) {
+    json["proposers"].push_back({{"name", profile.proposers[i].name},
+                                 {"replicas", sizing.cluster.num_replicas[i]},
+                                 {"busy_share", result.proposers[i].busy_share},
+                                 {"late_share", result.proposers[i].late_share}});
+  }
   if (sizing.breaking_rate.has_value()) json["breaking_rate"] = *sizing.breaking_rate;
   return json;
 }
@@ -102,12 +143,12 @@ absl::Status RunSimulation(const std::vector<std::string>& arguments) {
       .cluster = {.max_running = absl::GetFlag(FLAGS_max_running), .max_queued = absl::GetFlag(FLAGS_max_queued)},
       .max_first_token_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_max_first_token))};
   if (const int32_t num = absl::GetFlag(FLAGS_verifiers); num != 0) question.num_verifiers = num;
-  if (const int32_t num = absl::GetFlag(FLAGS_replicas); num != -1) question.num_proposers = num;
+  FT_RETURN_IF_ERROR(ReadReplicas(profile, question));
   FT_ASSIGN_OR_RETURN(const Sizing sizing, Size(profile, question, load));
   if (absl::GetFlag(FLAGS_json)) {
-    std::cout << ToJson(sizing).dump(2) << std::endl;
+    std::cout << ToJson(profile, sizing).dump(2) << std::endl;
   } else {
-    Print(sizing);
+    Print(profile, sizing);
   }
   return absl::OkStatus();
 }

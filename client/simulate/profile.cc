@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int32_t kFormat = 2;
+constexpr int32_t kFormat = 3;
 constexpr int64_t kMinSteps = 8;  // of a level; fewer say little
 constexpr size_t kMaxRequests = 1000;
 
@@ -85,6 +85,29 @@ absl::StatusOr<std::vector<ProfileRows>> RowsOf(const ordered_json& json) {
   return rows;
 }
 
+absl::StatusOr<std::vector<ProfileProposer>> ProposersOf(const ordered_json& json) {
+  if (!json.contains("proposers") || !json["proposers"].is_array()) return Wrong("proposers", "a list");
+  std::vector<ProfileProposer> proposers;
+  for (const ordered_json& entry : json["proposers"]) {
+    if (!entry.is_object()) return Wrong("proposers", "objects");
+    if (!entry.contains("name") || !entry["name"].is_string()) return Wrong("name", "a text");
+    ProfileProposer& proposer = proposers.emplace_back(ProfileProposer{.name = entry["name"].get<std::string>()});
+    FT_ASSIGN_OR_RETURN(proposer.proposal_ms, NumberOf(entry, "proposal_ms", 0));
+    if (proposers.size() > 1 && proposers[proposers.size() - 2].name >= proposer.name) {
+      return Wrong("proposers", "names in alphabetical order");
+    }
+  }
+  return proposers;
+}
+
+ordered_json ToJson(const std::vector<ProfileProposer>& proposers) {
+  ordered_json json = ordered_json::array();
+  for (const ProfileProposer& proposer : proposers) {
+    json.push_back({{"name", proposer.name}, {"proposal_ms", proposer.proposal_ms}});
+  }
+  return json;
+}
+
 ordered_json ToJson(const std::vector<ProfileRows>& rows) {
   ordered_json json = ordered_json::array();
   for (const ProfileRows& row : rows) json.push_back({{"num_rows", row.num_rows}, {"step_ms", row.step_ms}});
@@ -114,7 +137,7 @@ absl::StatusOr<Profile> ParseProfile(absl::string_view text) {
   FT_ASSIGN_OR_RETURN(profile.speculative, LevelsOf(json, "speculative"));
   FT_ASSIGN_OR_RETURN(profile.plain, LevelsOf(json, "plain"));
   FT_ASSIGN_OR_RETURN(profile.rows, RowsOf(json));
-  FT_ASSIGN_OR_RETURN(profile.proposal_ms, NumberOf(json, "proposal_ms", 0));
+  FT_ASSIGN_OR_RETURN(profile.proposers, ProposersOf(json));
   if (!json.contains("requests") || !json["requests"].is_array() || json["requests"].empty()) {
     return Wrong("requests", "a list");
   }
@@ -135,7 +158,7 @@ ordered_json ToJson(const Profile& profile) {
   return {{"format", kFormat},
           {"model", profile.model},
           {"rows", ToJson(profile.rows)},
-          {"proposal_ms", profile.proposal_ms},
+          {"proposers", ToJson(profile.proposers)},
           {"plain", ToJson(profile.plain)},
           {"speculative", ToJson(profile.speculative)},
           {"requests", std::move(requests)}};
@@ -236,7 +259,9 @@ absl::StatusOr<Profile> ProfileBuilder::Build(const std::string& model) const {
     return absl::FailedPreconditionError(absl::StrCat("a profile needs the reports of at least ", kMinSteps,
                                                       " steps; does the server run with --allow_step_reports?"));
   }
-  for (const auto& [proposer, times] : proposal_ms_) profile.proposal_ms = std::max(profile.proposal_ms, Median(times));
+  for (const auto& [name, times] : proposal_ms_) {
+    profile.proposers.push_back({.name = name, .proposal_ms = Median(times)});
+  }
   return profile;
 }
 

@@ -43,12 +43,17 @@ struct ProfileRequest {
   int32_t output_tokens = 0;
 };
 
+// A proposer of the verifier, by its method.
+struct ProfileProposer {
+  std::string name;
+  double proposal_ms = 0;  // from the question to the tree, without any other work; the median
+};
+
 struct Profile {
   std::string model;
   std::vector<ProfileLevel> speculative, plain;  // rising numbers of sequences
   std::vector<ProfileRows> rows;                 // rising numbers of rows, and times that never fall
-  // From the question to the tree, by a proposer without any other work. The slowest proposer's.
-  double proposal_ms = 0;
+  std::vector<ProfileProposer> proposers;        // that answered, in alphabetical order
   std::vector<ProfileRequest> requests;
 };
 

@@ -42,9 +42,13 @@ struct Verifier {
   bool is_stepping = false;
 };
 
-struct Replica {
-  double free_at_ms = 0;
-  double busy_ms = 0;
+// The replicas of a proposer.
+struct Group {
+  double proposal_ms = 0;
+  std::vector<double> free_at_ms;  // [replicas]
+  uint64_t next_replica = 0;
+  double busy_ms = 0;  // counted after the warm-up, as the rest
+  int64_t num_asked = 0, num_late = 0;
 };
 
 // What steps with n sequences do.
@@ -69,8 +73,11 @@ class Simulation {
         end_ms_(load.seconds * 1e3),
         begin_ms_(end_ms_ * kWarmUpShare),
         random_(load.seed),
-        verifiers_(cluster.num_verifiers),
-        replicas_(cluster.num_proposers.value_or(cluster.num_verifiers)) {
+        verifiers_(cluster.num_verifiers) {
+    for (size_t i = 0; cluster.speculates && i < profile.proposers.size(); ++i) {
+      const int32_t num = cluster.num_replicas.empty() ? cluster.num_verifiers : cluster.num_replicas[i];
+      groups_.push_back({.proposal_ms = profile.proposers[i].proposal_ms, .free_at_ms = std::vector<double>(num)});
+    }
     tables_.resize(cluster.max_running + 1);
     for (int32_t n = 1; n <= cluster.max_running; ++n) {
       tables_[n] = {.plain_ms = StepMs(profile.plain, n),
@@ -204,17 +211,23 @@ class Simulation {
     BeginStep(idx, now);
   }
 
-  // Returns whether a replica takes the question within this time, which is that of a step.
+  // Asks a replica of every proposer. Returns whether all begin within this time, which is that of a step.
   bool Ask(double now, double patience_ms) {
-    if (replicas_.empty()) return false;
-    Replica& replica = replicas_[next_replica_++ % replicas_.size()];
-    if (IsCounted(now)) ++num_asked_;
-    if (replica.free_at_ms - now > patience_ms) {
-      if (IsCounted(now)) ++num_late_;
+    if (!cluster_.speculates) return false;
+    bool are_in_time = true;
+    for (Group& group : groups_) are_in_time = Ask(group, now, patience_ms) && are_in_time;
+    return are_in_time;
+  }
+
+  bool Ask(Group& group, double now, double patience_ms) const {
+    double& free_at_ms = group.free_at_ms[group.next_replica++ % group.free_at_ms.size()];
+    if (IsCounted(now)) ++group.num_asked;
+    if (free_at_ms - now > patience_ms) {
+      if (IsCounted(now)) ++group.num_late;
       return false;
     }
-    replica.free_at_ms = std::max(replica.free_at_ms, now) + profile_.proposal_ms;
-    if (IsCounted(now)) replica.busy_ms += profile_.proposal_ms;
+    free_at_ms = std::max(free_at_ms, now) + group.proposal_ms;
+    if (IsCounted(now)) group.busy_ms += group.proposal_ms;
     return true;
   }
 
@@ -237,12 +250,13 @@ class Simulation {
     result.inter_token_ms = MakeDistribution(std::move(inter_token_ms_));
     if (num_draws_ > 0) result.tokens_per_step = static_cast<double>(num_decoded_) / static_cast<double>(num_draws_);
     result.verifier_busy_share = busy_ms_ / (end_ms_ - begin_ms_) / static_cast<double>(verifiers_.size());
-    double replica_ms = 0;
-    for (const Replica& replica : replicas_) replica_ms += replica.busy_ms;
-    if (!replicas_.empty()) {
-      result.proposer_busy_share = replica_ms / (end_ms_ - begin_ms_) / static_cast<double>(replicas_.size());
+    for (const Group& group : groups_) {
+      SimulatedProposer& proposer = result.proposers.emplace_back();
+      proposer.busy_share = group.busy_ms / (end_ms_ - begin_ms_) / static_cast<double>(group.free_at_ms.size());
+      if (group.num_asked > 0) {
+        proposer.late_share = static_cast<double>(group.num_late) / static_cast<double>(group.num_asked);
+      }
     }
-    if (num_asked_ > 0) result.late_share = static_cast<double>(num_late_) / static_cast<double>(num_asked_);
     return result;
   }
 
@@ -253,29 +267,32 @@ class Simulation {
   std::mt19937_64 random_;
   std::vector<StepTable> tables_;  // [sequences]
   std::vector<Verifier> verifiers_;
-  std::vector<Replica> replicas_;
-  uint64_t next_verifier_ = 0, next_replica_ = 0;
+  std::vector<Group> groups_;  // of the proposers that are asked
+  uint64_t next_verifier_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
 
   // Counted after the warm-up.
   int64_t num_arrived_ = 0, num_refused_ = 0, num_completed_ = 0;
   int64_t num_tokens_ = 0, num_decoded_ = 0, num_draws_ = 0;
-  int64_t num_asked_ = 0, num_late_ = 0;
   double busy_ms_ = 0;
   std::vector<double> first_token_ms_, inter_token_ms_;
 };
 
 }  // namespace
 
-absl::Status CheckSimulation(const SimulatedCluster& cluster, const SimulatedLoad& load) {
+absl::Status CheckSimulation(const Profile& profile, const SimulatedCluster& cluster, const SimulatedLoad& load) {
   const auto wrong = [](absl::string_view field, const auto& expected, auto got) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": expected ", expected, ", got ", got));
   };
   if (cluster.num_verifiers < 1 || cluster.num_verifiers > kMaxVerifiers) {
     return wrong("verifiers", absl::StrCat("1 to ", kMaxVerifiers), cluster.num_verifiers);
   }
-  if (const int32_t num = cluster.num_proposers.value_or(0); num < 0 || num > kMaxVerifiers) {
-    return wrong("proposers", absl::StrCat("0 to ", kMaxVerifiers), num);
+  if (!cluster.num_replicas.empty() && cluster.num_replicas.size() != profile.proposers.size()) {
+    return wrong("replicas", absl::StrCat("a number for each of ", profile.proposers.size(), " proposers"),
+                 cluster.num_replicas.size());
+  }
+  for (const int32_t num : cluster.num_replicas) {
+    if (num < 1 || num > kMaxVerifiers) return wrong("replicas", absl::StrCat("1 to ", kMaxVerifiers), num);
   }
   if (cluster.max_running < 1 || cluster.max_running > 4096)
     return wrong("max_running", "1 to 4096", cluster.max_running);

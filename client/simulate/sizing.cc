@@ -37,8 +37,12 @@ int32_t Fewest(int32_t most, const std::function<bool(int32_t)>& holds) {
 absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& question, const SimulatedLoad& load) {
   SimulatedCluster cluster = question.cluster;
   cluster.num_verifiers = question.num_verifiers.value_or(1);
-  cluster.num_proposers = question.num_proposers;
-  FT_RETURN_IF_ERROR(CheckSimulation(cluster, load));
+  // A number that the question leaves open begins with the most, which is as if there were no limit.
+  std::vector<std::optional<int32_t>> asked = question.num_replicas;
+  if (asked.size() < profile.proposers.size()) asked.resize(profile.proposers.size());
+  cluster.num_replicas.clear();
+  for (const std::optional<int32_t>& num : asked) cluster.num_replicas.push_back(num.value_or(kMostReplicas));
+  FT_RETURN_IF_ERROR(CheckSimulation(profile, cluster, load));
   const auto serves = [&](const SimulatedCluster& tried, double rate) {
     SimulatedLoad tried_load = load;
     tried_load.rate = rate;
@@ -50,7 +54,6 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
     cluster.num_verifiers = Fewest(kMostVerifiers, [&](int32_t num) {
       SimulatedCluster tried = cluster;
       tried.num_verifiers = num;
-      if (!tried.num_proposers.has_value()) tried.num_proposers = kMostReplicas;
       return serves(tried, load.rate);
     });
     if (cluster.num_verifiers == 0) {
@@ -58,14 +61,16 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
                                                        question.max_first_token_ms, " ms"));
     }
   }
-  if (!question.num_proposers.has_value()) {
-    cluster.num_proposers = Fewest(kMostReplicas, [&](int32_t num) {
+  for (size_t i = 0; cluster.speculates && i < asked.size(); ++i) {
+    if (asked[i].has_value()) continue;
+    cluster.num_replicas[i] = Fewest(kMostReplicas, [&](int32_t num) {
       SimulatedCluster tried = cluster;
-      tried.num_proposers = num;
-      return Simulate(profile, tried, load).late_share <= kMaxLateShare;
+      tried.num_replicas[i] = num;
+      return Simulate(profile, tried, load).proposers[i].late_share <= kMaxLateShare;
     });
-    if (cluster.num_proposers == 0) {
-      return absl::ResourceExhaustedError(absl::StrCat(kMostReplicas, " replicas of proposers do not answer in time"));
+    if (cluster.num_replicas[i] == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMostReplicas, " replicas of ", profile.proposers[i].name, " do not answer in time"));
     }
   }
   Sizing sizing = {.cluster = cluster, .result = Simulate(profile, cluster, load)};

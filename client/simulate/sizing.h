@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/simulate/profile.h"
@@ -12,9 +13,10 @@ namespace foretoken::client {
 
 struct SizingQuestion {
   std::optional<int32_t> num_verifiers = std::nullopt;  // unset: the fewest that serve the load; 1 in a closed loop
-  std::optional<int32_t> num_proposers = std::nullopt;  // unset: the fewest that answer in time; 0: no speculation
-  SimulatedCluster cluster = {};                        // the other settings
-  double max_first_token_ms = 1000;                     // a higher p99 counts as not served
+  // Replicas of each proposer of the profile. Unset, or missing at the end: the fewest that answer in time.
+  std::vector<std::optional<int32_t>> num_replicas = {};
+  SimulatedCluster cluster = {};     // the other settings
+  double max_first_token_ms = 1000;  // a higher p99 counts as not served
 };
 
 struct Sizing {

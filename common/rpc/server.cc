@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -63,6 +64,7 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
                              Milliseconds(options.min_ping_interval));
   if (options.max_connection_age.has_value()) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(*options.max_connection_age));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, std::numeric_limits<int>::max());  // no limit
   }
 }
 

@@ -52,8 +52,9 @@ struct ServerOptions {
   absl::Duration keepalive_time = absl::Seconds(30);
   absl::Duration keepalive_timeout = absl::Seconds(10);
   absl::Duration min_ping_interval = absl::Seconds(10);
-  std::optional<absl::Duration> max_connection_age = std::nullopt;  // then clients reconnect, which spreads them over
-                                                                    // replicas
+  // Then the server asks the client for a new connection, which spreads clients over replicas. Calls that run go on, on
+  // the old connection, for as long as they take. Unset: a connection may last for ever.
+  std::optional<absl::Duration> max_connection_age = std::nullopt;
   absl::Duration drain_grace = absl::Seconds(30);
 };
 

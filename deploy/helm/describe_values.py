@@ -18,7 +18,7 @@ def rows(node, path):
     for key, child in resolve(node)["properties"].items():
         name = f"{path}.{key}" if path else key
         whole = resolve(child)
-        if whole.get("properties"):
+        if whole.get("properties") and "default" not in whole:
             yield from rows(child, name)
         elif name not in ("enabled", "global", "proposerDefaults.method"):
             default = json.dumps(whole["default"]).replace("|", "\\|")

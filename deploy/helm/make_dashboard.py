@@ -45,7 +45,7 @@ ROWS = [
         ("Accepted guesses by proposer", "ops",
          [(rate("foretoken_accepted_tokens_total", "proposer"), "{{proposer}}")]),
         ("Connected replicas", "short",
-         [("sum by (proposer) (foretoken_proposer_replicas_connected{PODS})", "{{proposer}}")]),
+         [("min by (proposer) (foretoken_proposer_replicas_connected{PODS})", "{{proposer}}")]),
         ("Late trees", "percentunit", [
             (rate("foretoken_proposer_late_answers_total", "proposer") + " / " +
              rate("foretoken_proposer_questions_total", "proposer"), "{{proposer}}")]),
@@ -60,7 +60,8 @@ ROWS = [
     ("What is the machine doing?", [
         ("Samples", "short", [("sum(foretoken_samples_running{PODS})", "running"),
                               ("sum(foretoken_samples_queued{PODS})", "queued")]),
-        ("Time of steps by part", "percentunit", [(rate("foretoken_step_seconds_total", "part"), "{{part}}")]),
+        ("Time of steps by part", "percentunit",
+         [("avg by (part) (rate(foretoken_step_seconds_total{PODS}[$__rate_interval]))", "{{part}}")]),
         ("Rows per step", "short", [(rate("foretoken_rows_total") + " / " + rate("foretoken_steps_total"), "rows")]),
         ("K/V blocks", "percentunit", [
             ("1 - sum(foretoken_kv_blocks_free{PODS}) / sum(foretoken_kv_blocks{PODS})", "taken or cached"),

@@ -4,10 +4,12 @@ it disturbs another installation.
 
     tests/deploy/run.sh build/release chart_test
 """
+import functools
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -71,8 +73,9 @@ class Renders(unittest.TestCase):
 
     def test_whole_numbers_stay_whole(self):
         flags = {"max_total_tokens": 16777216, "draft_min_path_chance": 0.05, "threads": 4}
-        values = {**VALUES, "proposers": {"draft": {"method": "draft", "model": {"claim": "drafts"}, "flags": flags,
-                                                    "autoscaling": {"kind": "keda", "sessions": 1000000}}}}
+        values = {**VALUES, "monitoring": {"podMonitors": True}, "proposers": {"draft": {
+            "method": "draft", "model": {"claim": "drafts"}, "flags": flags,
+            "autoscaling": {"kind": "keda", "sessions": 1000000}}}}
         documents = chart.render(values)
         arguments = dict(chart.containers(documents))["demo-proposer-draft"]["args"]
         self.assertLessEqual({f"--{flag}={value}" for flag, value in flags.items()}, set(arguments))
@@ -125,6 +128,11 @@ class Renders(unittest.TestCase):
 
         self.assertIn("metrics", open_ports([{"podSelector": {}}]))
         self.assertNotIn("metrics", open_ports([]))
+
+    def test_the_pod_of_helm_test_has_a_file_with_one_token(self):
+        documents = chart.render(chart.values_of("everything"))
+        self.assertIn("--token_file=/tokens/tokens", dict(chart.containers(documents))["demo-verifier"]["args"])
+        self.assertIn("--token_file=/tokens/check", chart.find(documents, "Pod")[0]["spec"]["containers"][0]["args"])
 
     def test_the_pod_of_helm_test_runs_where_the_verifier_does(self):
         documents = chart.render(chart.values_of("everything"))
@@ -202,12 +210,45 @@ class Renders(unittest.TestCase):
             deployment = chart.find(chart.render(chart.values_of(name)), "Deployment", "demo-verifier")[0]
             self.assertEqual(deployment["spec"]["strategy"]["rollingUpdate"]["maxSurge"], surge)
 
+    def test_a_snapshot_is_free_before_the_next_pod_opens_it(self):
+        for name, strategy in [("cpu", "Recreate"), ("minimal", "RollingUpdate")]:
+            deployment = chart.find(chart.render(chart.values_of(name)), "Deployment", "demo-proposer-suffix")[0]
+            self.assertEqual(deployment["spec"]["strategy"].get("type", "RollingUpdate"), strategy)
+            self.assertEqual("rollingUpdate" in deployment["spec"]["strategy"], strategy == "RollingUpdate")
+
     def test_an_autoscaler_owns_the_number_of_pods(self):
         documents = chart.render(chart.values_of("gpu"))
         targets = [d["spec"]["scaleTargetRef"]["name"] for d in chart.find(documents, "ScaledObject")]
         self.assertEqual(len(targets), 3)
         for deployment in chart.find(documents, "Deployment"):
             self.assertEqual("replicas" in deployment["spec"], deployment["metadata"]["name"] not in targets)
+
+    def test_an_autoscaler_that_learns_nothing_does_nothing(self):
+        for scaled in chart.find(chart.render(chart.values_of("everything")), "ScaledObject"):
+            for trigger in scaled["spec"]["triggers"]:
+                self.assertEqual(trigger["metadata"]["ignoreNullValues"], "false")
+
+    def test_an_autoscaler_shows_prometheus_its_credentials(self):
+        for case, reference, modes in [
+                ("everything", {"name": "prometheus", "kind": "ClusterTriggerAuthentication"}, "bearer"), ("gpu", None, None)]:
+            scaled = chart.find(chart.render(chart.values_of(case)), "ScaledObject")
+            self.assertEqual(len(scaled), 2 if case == "everything" else 3)
+            for trigger in [trigger for document in scaled for trigger in document["spec"]["triggers"]]:
+                self.assertEqual(trigger.get("authenticationRef"), reference)
+                self.assertEqual(trigger["metadata"].get("authModes"), modes)
+
+    def test_an_update_waits_for_downloads(self):
+        deadlines = {d["metadata"]["name"].removeprefix("demo-"): d["spec"]["progressDeadlineSeconds"]
+                     for d in chart.find(chart.render(chart.values_of("cpu")), "Deployment")}
+        self.assertEqual(deadlines, {"verifier": (30 + 5 + 90) * 60, "proposer-ngram": (10 + 5) * 60,
+                                     "proposer-suffix": (10 + 5) * 60, "proposer-draft": (10 + 5 + 60) * 60})
+
+    def test_the_verifiers_name_can_have_the_addresses_of_all_pods(self):
+        for kind, fields in [("Headless", {"clusterIP": "None"}), ("ClusterIP", {"type": "ClusterIP"})]:
+            documents = chart.render({**VALUES, "verifier": {"service": {"type": kind}}})
+            service = chart.find(documents, "Service", "demo-verifier")[0]
+            chart.validate(service, chart.KUBERNETES[0])
+            self.assertEqual({key: service["spec"][key] for key in ["clusterIP", "type"] if key in service["spec"]}, fields)
 
     def test_a_new_download_restarts_the_pods(self):
         def checksum(letter):
@@ -253,6 +294,9 @@ class SideBySide(unittest.TestCase):
         for keys in [name for name, _ in files], [b["uid"] for b in boards], [b["title"] for b in boards]:
             self.assertEqual(len(set(keys)), 3, keys)
         self.assertEqual({len(b["uid"]) for b in boards}, {40})  # Grafana takes no longer one
+        shown = [{v["name"]: v["current"]["value"] for v in b["templating"]["list"] if "current" in v} for b in boards]
+        self.assertEqual(shown, [{"namespace": namespace, "release": name}
+                                 for name, namespace in [("a", "llm"), ("b", "llm"), ("a", "other")]])
 
     def render_parent(self, **values):
         """A chart that has this one twice."""
@@ -284,6 +328,54 @@ class SideBySide(unittest.TestCase):
     def test_a_parent_chart_can_leave_it_out(self):
         documents = self.render_parent(chat={"enabled": False}, code=VALUES)
         self.assertEqual({name for name, _ in chart.containers(documents)}, {"demo-verifier", "demo-proposer-suffix"})
+
+
+class NewcomersPath(unittest.TestCase):
+    """The commands of docs/operating.md, which tests/rehearsal/cluster.sh runs without images and files."""
+
+    def setUp(self):
+        page = (chart.ROOT / "docs/operating.md").read_text()
+        self.commands = [shlex.split(line) for line in re.search(
+            r"^## In a cluster$.*?^```sh\n(.*?)^```$", page, re.M | re.S)[1].splitlines()]
+        values, self.renders = {}, []
+        for command in self.commands:
+            if command[0] == "helm" and {"install", "upgrade"} & set(command):
+                for setting in [after for flag, after in zip(command, command[1:]) if flag == "--set"]:
+                    path, value = setting.split("=")
+                    *folders, key = path.split(".")
+                    functools.reduce(lambda node, folder: node.setdefault(folder, {}), folders, values)[key] = value
+                self.renders.append(chart.render(values, name="llama", namespace="models"))
+
+    def words_after(self, program, *words):
+        return [command[-1] for command in self.commands if command[0] == program and set(words) <= set(command)]
+
+    def test_builds_and_pushes_what_it_installs(self):
+        built = {command[command.index("-t") + 1] for command in self.commands if command[:2] == ["docker", "build"]}
+        self.assertEqual(len(self.renders), 2)
+        for render in self.renders:
+            images = {container["image"] for _, container in chart.containers(render)}
+            self.assertEqual(images, built)
+        self.assertEqual(set(self.words_after("docker", "push")), built)
+
+    def test_gives_each_model_its_own_folder_of_a_volume_that_a_cluster_provides(self):
+        text = (chart.ROOT / self.words_after("kubectl", "create", "-f")[0]).read_text()
+        claim, pod = yaml.safe_load_all(text)
+        self.assertNotIn("storageClassName", claim["spec"])  # "" would ask for a volume that an administrator made
+        self.assertEqual(pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"])
+        filled = [place.removeprefix(pod["metadata"]["name"] + ":") for place in self.words_after("kubectl", "cp")]
+        models = []
+        for deployment in chart.find(self.renders[-1], "Deployment"):
+            spec = deployment["spec"]["template"]["spec"]
+            for argument in spec["containers"][0]["args"]:
+                if argument.startswith("--model="):
+                    models.append(argument.removeprefix("--model="))
+                    claims = [v["persistentVolumeClaim"]["claimName"] for v in spec["volumes"] if v["name"] == "model"]
+                    self.assertEqual(claims, [claim["metadata"]["name"]])
+        self.assertEqual(sorted(models), sorted(filled))
+        self.assertEqual(len(set(models)), 2)
+        for kubernetes in chart.KUBERNETES:
+            for document in [claim, pod]:
+                chart.validate(document, kubernetes)
 
 
 class Dashboard(unittest.TestCase):

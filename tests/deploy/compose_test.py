@@ -77,6 +77,7 @@ class ComposeFile(unittest.TestCase):
         for name in OURS:
             service = services[name]
             self.assertTrue(service["read_only"], name)
+            self.assertEqual(service["stop_grace_period"], "45s", name)  # docker kills after 10 s, drains take 30
             self.assertEqual(service["cap_drop"], ["ALL"], name)
             self.assertTrue((chart.ROOT / service["build"]["dockerfile"]).exists(), name)
             self.assertEqual(service["build"]["context"], str(chart.ROOT), name)

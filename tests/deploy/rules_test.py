@@ -17,7 +17,8 @@ import yaml
 import chart
 
 VALUES = {"model": {"claim": "weights"}, "verifier": {"autoscaling": {"kind": "keda"}},
-          "proposerDefaults": {"autoscaling": {"kind": "keda"}}, "monitoring": {"alerts": True, "dashboard": True}}
+          "proposerDefaults": {"autoscaling": {"kind": "keda", "lateTreeShare": 0.3}},
+          "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True}}
 
 
 @unittest.skipUnless(shutil.which("promtool"), "./dev setup --tools installs promtool")
@@ -62,6 +63,63 @@ class Rules(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.write("queries.yaml", {"groups": [{"name": "queries", "rules": [{"record": "bad", "expr": "sum(("}]}]})
         self.assertNotEqual(self.promtool("check", "rules", "queries.yaml").returncode, 0)
+
+    def expect(self, query, series, samples):
+        """The query's answer after ten minutes of `series`, which grow as promtool's notation says. The labels of the
+        release are added to each of them."""
+        query = query.replace("$namespace", "llm").replace("$release", "demo").replace("$__rate_interval", "5m")
+        release = 'namespace="llm",app_kubernetes_io_instance="demo",'
+        self.write("empty.yaml", {"groups": []})
+        self.write("query.yaml", {"rule_files": ["empty.yaml"], "evaluation_interval": "1m", "tests": [{
+            "interval": "1m", "input_series": [{"series": name.replace("{", "{" + release), "values": values}
+                                               for name, values in series.items()],
+            "promql_expr_test": [{"expr": query, "eval_time": "10m", "exp_samples": [
+                {"labels": labels, "value": value} for labels, value in samples.items()]}]}]})
+        result = self.promtool("test", "rules", "query.yaml")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_autoscalers_ask_for_what_is_wanted(self):
+        triggers = chart.find(self.documents, "ScaledObject", "demo-proposer-suffix")[0]["spec"]["triggers"]
+        sessions, late = [trigger["metadata"]["query"] for trigger in triggers]
+        labels = 'app_kubernetes_io_component="proposer",foretoken_proposer="suffix",proposer="suffix"'
+        open_sessions, refused = "foretoken_proposer_sessions", "foretoken_proposer_refused_sessions_total"
+        held = {f'{open_sessions}{{{labels},pod="a"}}': "10+0x10", f'{open_sessions}{{{labels},pod="b"}}': "20+0x10"}
+        self.expect(sessions, {}, {})  # nothing is known, which is not 0
+        # One session waits for room: it asks both pods every 3.75 seconds.
+        self.expect(sessions, {**held, f'{refused}{{{labels},pod="a",reason="full"}}': "0+16x10",
+                               f'{refused}{{{labels},pod="b",reason="full"}}': "0+12x10",
+                               f'{refused}{{{labels},pod="b",reason="stream_full"}}': "0+4x10",
+                               f'{refused}{{{labels},pod="b",reason="invalid"}}': "0+100x10"}, {"{}": 31})
+        self.expect(late, {}, {"{}": 0})  # nobody asks
+        verifier = 'app_kubernetes_io_component="verifier",pod="v",proposer="suffix"'
+        questions, lates = "foretoken_proposer_questions_total", "foretoken_proposer_late_answers_total"
+        self.expect(late, {f'{questions}{{{verifier}}}': "0+600x10", f'{lates}{{{verifier}}}': "0+150x10"}, {"{}": 0.25})
+
+    def test_late_trees_add_pods_only_where_that_is_asked_for(self):
+        values = {**VALUES, "proposerDefaults": {"autoscaling": {"kind": "keda"}}}
+        triggers = chart.find(chart.render(values), "ScaledObject", "demo-proposer-suffix")[0]["spec"]["triggers"]
+        self.assertEqual(len(triggers), 1)
+
+    def test_each_group_has_an_alert_of_its_own(self):
+        groups = {"a": {"method": "ngram"}, "b": {"method": "ngram"}, "suffix": None,
+                  "idle": {"method": "suffix", "replicas": 0},
+                  "scaled": {"method": "suffix", "replicas": 0, "autoscaling": {"kind": "keda"}}}
+        rules = chart.find(chart.render({**VALUES, "proposerDefaults": {}, "proposers": groups}), "PrometheusRule")[0]["spec"]
+        absent = [rule["labels"]["foretoken_proposer"] for rule in rules["groups"][0]["rules"]
+                  if rule["alert"] == "ForetokenProposerAbsent"]
+        self.assertEqual(absent, ["a", "b", "scaled"])
+
+    def test_panels_are_right_with_several_verifiers(self):
+        queries = {panel["title"]: panel["targets"][0]["expr"] for panel in json.loads(
+            chart.board(self.documents)[1])["panels"] if "targets" in panel}
+        connected, seconds = "foretoken_proposer_replicas_connected", "foretoken_step_seconds_total"
+        self.expect(queries["Connected replicas"], {
+            f'{connected}{{pod="a",proposer="ngram"}}': "2+0x10", f'{connected}{{pod="b",proposer="ngram"}}': "1+0x10"},
+            {'{proposer="ngram"}': 1})
+        self.expect(queries["Time of steps by part"], {
+            f'{seconds}{{pod="a",part="forward"}}': "0+54x10", f'{seconds}{{pod="b",part="forward"}}': "0+30x10",
+            f'{seconds}{{pod="a",part="wait"}}': "0+6x10", f'{seconds}{{pod="b",part="wait"}}': "0+0x10"},
+            {'{part="forward"}': 0.7, '{part="wait"}': 0.05})
 
     def test_the_configuration_of_the_compose_file_is_valid(self):
         result = self.promtool("check", "config", str(chart.ROOT / "deploy/compose/prometheus.yaml"))

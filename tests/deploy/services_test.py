@@ -4,14 +4,17 @@ installation does not start, serves nothing, or shows nothing to Prometheus.
 
     tests/deploy/run.sh build/release services_test
 """
+import copy
 import json
 import os
 import pathlib
 import random
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -135,6 +138,21 @@ def make_certificates(folder, authority, names):
     (folder / "ca.crt").write_bytes((authority / "ca.crt").read_bytes())
 
 
+def unknown_labels(queries, pages, from_target):
+    """What queries ask for and no sample has, but for the labels that Prometheus adds."""
+    samples, unknown = re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", pages, re.M), []
+    for query in queries:
+        grouped = {label for labels in re.findall(r"\bby \(([^)]*)\)", query) for label in re.split(", *", labels)}
+        for name, matchers in re.findall(r"\b(foretoken_[a-z_]+)\{([^}]*)\}", query):
+            asked = [(label, None) for label in grouped]
+            asked += [(label, choice) for label, kind, value in re.findall(r'(\w+)(=~?)"([^"]*)"', matchers)
+                      for choice in (value.split("|") if kind == "=~" else [value])]
+            shown = [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for sample, labels in samples if sample == name]
+            unknown += [f"{name}: {label}={choice}" for label, choice in asked if label not in from_target
+                        and not any(label in labels and choice in (None, labels[label]) for labels in shown)]
+    return unknown
+
+
 class Services(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -199,9 +217,10 @@ class Services(unittest.TestCase):
             (folder / "snapshot").mkdir()
             pods.folders[name] = {"/model": folder / "volume", "/tls": folder, "/snapshot": folder / "snapshot"}
         pods.folders["/tokens"] = pods.scratch
-        for key in ["tokens", "all", "9"]:
+        for key in ["tokens", "all"]:
             (pods.scratch / key).write_text("a-token-of-one-client\nanother-clients-token\n")
-        (pods.scratch / "one").write_text("a-token-of-one-client\n")
+        for key in ["check", "1"]:
+            (pods.scratch / key).write_text("a-token-of-one-client\n")
 
     def test_all_methods_serve_and_show_every_metric_that_boards_alerts_and_scalers_ask_for(self):
         values = {
@@ -209,10 +228,10 @@ class Services(unittest.TestCase):
             "proposers": {"ngram": {"method": "ngram", "autoscaling": {"kind": "keda"}},
                           "suffix": {"method": "suffix", "snapshotClaim": "memory"},
                           "draft": {"method": "draft", "model": {"claim": "weights", "path": "draft"},
-                                    "autoscaling": {"kind": "keda"}},
+                                    "autoscaling": {"kind": "keda", "lateTreeShare": 0.3}},
                           "eagle": {"method": "eagle3", "model": {"claim": "weights", "path": "eagle3"}}},
             "verifier": {"flags": {"kv_cache_mb": 64}, "autoscaling": {"kind": "keda"}},
-            "monitoring": {"alerts": True, "dashboard": True},
+            "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True},
             "tracing": {"endpoint": "http://127.0.0.1:9", "details": True},
         }
         (self.scratch / "memory").mkdir()
@@ -232,6 +251,11 @@ class Services(unittest.TestCase):
                  for name in re.findall(r"\b(foretoken_[a-z_]+)\{", query)} - {"foretoken_proposer"}
         self.assertGreater(len(asked), 25)
         self.assertEqual(asked - shown, set())
+        from_target = {re.sub(r"\W", "_", label) for label in chart.find(
+            pods.documents, "PodMonitor")[0]["spec"]["podTargetLabels"]} | {"namespace", "pod"}
+        self.assertEqual(unknown_labels(queries, pages, from_target), [])
+        for wrong in ["sum by (colour) (foretoken_steps_total{})", 'foretoken_rpc_calls_total{rpc=~"Generate|Guess"}']:
+            self.assertEqual(len(unknown_labels([wrong], pages, from_target)), 1)
         readme = (chart.CHART / "README.md").read_text()
         picked = set(re.findall(r"reads (vllm:\w+)", readme))
         self.assertEqual(len(picked), 2)
@@ -255,12 +279,112 @@ class Services(unittest.TestCase):
                 command += [f"--tls_certificate={folder}/tls.crt", f"--tls_key={folder}/tls.key"]
             return pods.run(command + ([f"--token_file={self.scratch}/{token}"] if token else []))
 
-        allowed = call("gateway.llm.svc", "one")
+        allowed = call("gateway.llm.svc", "1")
         self.assertEqual(allowed.returncode, 0, allowed.stderr)
-        for refused, code in [(call(), "UNAVAILABLE"), (call("other.llm.svc", "one"), "UNAVAILABLE"),
+        for refused, code in [(call(), "UNAVAILABLE"), (call("other.llm.svc", "1"), "UNAVAILABLE"),
                               (call("client.llm.svc"), "UNAUTHENTICATED")]:
             self.assertEqual(refused.returncode, 1)
             self.assertIn(code, refused.stderr)
+
+
+class Balancer:
+    """Like a Service: an address whose connections go to the next verifier each."""
+
+    def __init__(self, addresses):
+        self.addresses, self.num_connections = addresses, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.sockets = [self.listener]
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client = self.listener.accept()[0]
+            except OSError:  # closed
+                return
+            server = socket.create_connection((self.addresses[self.num_connections % len(self.addresses)], 50051))
+            self.num_connections += 1
+            self.sockets += [client, server]
+            for pair in (client, server), (server, client):
+                threading.Thread(target=self.copy, args=pair, daemon=True).start()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        for each in self.sockets:
+            each.close()
+
+    @staticmethod
+    def copy(source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:  # the other direction has ended both
+            pass
+
+
+class SeveralVerifiers(unittest.TestCase):
+    """How clients spread over the pods of one Service, as docs/operating.md says."""
+
+    def start(self, age):
+        """Two verifiers with the chart's arguments."""
+        documents = chart.render({"model": {"claim": "weights"}, "proposers": {"suffix": None},
+                                  "verifier": {"flags": {"max_connection_age": age, "kv_cache_mb": 64}}})
+        second = copy.deepcopy(chart.find(documents, "Deployment")[0])
+        second["metadata"]["name"] = "demo-verifier-2"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        pods = Pods([*documents, second], folder.name, {"/model": DEMO / "target"})
+        pods.verifier = None  # there is no proposer to reach
+        self.addCleanup(pods.kill)
+        pods.start()
+        return pods
+
+    def calls(self, pods, rpc):
+        """The calls of each verifier, by code."""
+        lines = [re.findall(rf'^foretoken_rpc_calls_total\{{(.*rpc="{rpc}".*)\}} (\d+)$', pods.metrics(name), re.M)
+                 for name in pods.addresses]
+        return [{re.search('code="(\w+)"', labels)[1]: int(count) for labels, count in of_pod if count != "0"}
+                for of_pod in lines]
+
+    def bench(self, pods):
+        """Calls of one client through one address, that of a Service."""
+        balancer = Balancer(list(pods.addresses.values()))
+        self.addCleanup(balancer.close)
+        done = subprocess.run([
+            BIN / "foretoken", "bench", f"--target={balancer.address}", f"--prompt_file={DEMO}/prompts.jsonl", "--clients=4",
+            "--requests=48", "--max_tokens=96", "--temperature=0.8"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return balancer.num_connections
+
+    def test_connections_of_limited_age_spread_a_clients_calls_and_cut_none(self):
+        pods = self.start("500ms")
+        self.assertGreater(self.bench(pods), 2)
+        first, second = self.calls(pods, "Generate")
+        self.assertEqual([set(first), set(second)], [{"OK"}, {"OK"}])
+        self.assertGreaterEqual(first["OK"] + second["OK"], 48)
+
+    def test_one_connection_sends_all_calls_to_one_verifier(self):
+        pods = self.start(None)
+        self.bench(pods)
+        self.assertEqual(len([calls for calls in self.calls(pods, "Generate") if calls]), 1)
+
+    def test_a_client_takes_the_addresses_of_a_headless_service_in_turn(self):
+        pods = self.start("5m")
+        page = (chart.ROOT / "docs/operating.md").read_text()
+        policy = json.loads("{" + re.search(r'`("loadBalancingConfig": .*?)`', page)[1] + "}")
+        target = "ipv4:" + ",".join(f"{address}:50051" for address in pods.addresses.values())  # as from the name
+        with grpc.insecure_channel(target, [("grpc.service_config", json.dumps(policy))]) as channel:
+            ask = channel.unary_unary("/foretoken.v1.GenerationService/GetModelInfo")
+            def shares(num_calls):
+                for _ in range(num_calls):
+                    ask(b"", timeout=10, wait_for_ready=True)
+                return [calls.get("OK", 0) for calls in self.calls(pods, "GetModelInfo")]
+
+            wait_for(lambda: min(shares(1)) > 0, "both connections")
+            before, after = shares(0), shares(40)
+        self.assertEqual([b - a for a, b in zip(before, after)], [20, 20])
 
 
 class ComposePods(Pods):
@@ -288,6 +412,19 @@ class Compose(unittest.TestCase):
             self.assertEqual(checked.returncode, 0, checked.stderr)
             self.assertEqual(pods.num_connected(), 3)
 
+    def expect_pinned_packages(self):
+        """Each package of the gateway has its sums, and SMG is the release that our tests call."""
+        self.assertRegex((COMPOSE / "gateway.Dockerfile").read_text(),
+                         r"(?m)^RUN pip install .*--require-hashes -r /gateway.txt$")
+        packages = re.findall(r"^(\S+?)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)$",
+                              (COMPOSE / "gateway.txt").read_text(), re.M)
+        self.assertGreaterEqual(len(packages), 8)
+        self.assertEqual([name for name, _, sums in packages if not sums], [])
+        tested = (chart.ROOT / "tests/integration/gateway/requirements.txt").read_text()
+        for name, version, _ in packages:
+            if name.startswith("smg"):
+                self.assertIn(f"{name}=={version}\n", tested)
+
     def test_names_only_what_is_there(self):
         services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
         for name, service in services.items():
@@ -298,6 +435,7 @@ class Compose(unittest.TestCase):
         bases = re.findall(r"^FROM (\S+)", (COMPOSE / "gateway.Dockerfile").read_text(), re.M)
         self.assertEqual(len(bases), 1)
         self.assertRegex(bases[0], r":\d+\.\d+\.\d+-slim-\w+$")
+        self.expect_pinned_packages()
         jobs = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())["scrape_configs"]
         scraped = {target.split(":")[0] for job in jobs for static in job["static_configs"] for target in static["targets"]}
         self.assertEqual(scraped, {name for name, s in services.items() if s["image"].startswith("foretoken-")})

@@ -11,6 +11,7 @@ import subprocess
 import unittest
 
 import helm_python
+import kubernetes_validate
 import yaml
 
 import chart
@@ -19,9 +20,20 @@ BIN = pathlib.Path(os.environ["FORETOKEN_BUILD"]) / "bin"
 PROGRAMS = {"verifier": BIN / "foretoken_verifier", "proposer": BIN / "foretoken_proposer"}
 
 
+def usage_of(program):
+    return subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+
+
 def flags_of(program):
-    usage = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    return set(re.findall(r"^  --(\w+)", usage, re.MULTILINE))
+    return set(re.findall(r"^  --(\w+)", usage_of(program), re.MULTILINE))
+
+
+def declared_flags(component):
+    """The C++ type of each flag of a program."""
+    texts = [(chart.ROOT / path).read_text() for path in [
+        f"{component}_service/main.cc", "common/rpc/server_flags.cc", "proposer_service/option_list.inc"]]
+    pattern = r"(?:ABSL_FLAG\(|FT_PROPOSER_OPTION\(\s*\"\w*\",)\s*([\w:<>]+),\s*(\w+),"
+    return {name: kind for text in reversed(texts) for kind, name in re.findall(pattern, text)}
 
 
 def passed_flags(container):
@@ -45,8 +57,8 @@ class Values(unittest.TestCase):
 
         def walk(node, value, path):
             node = resolve(schema, node)
-            if not node.get("properties"):
-                self.assertEqual(node.get("default"), value, path)
+            if "default" in node:
+                self.assertEqual(node["default"], value, path)
                 return
             self.assertIs(node["additionalProperties"], False, path)
             optional = {"enabled", "global"} if not path else {"method"} if path == ".proposerDefaults" else set()
@@ -84,9 +96,35 @@ class Values(unittest.TestCase):
             known = flags_of(program)
             self.assertGreater(len(known), 20)
             self.assertLessEqual(passed[component], known)
-            offered = set(flags[component]["propertyNames"]["enum"])
+            offered = set(flags[component]["properties"])
             self.assertEqual(offered - known, set(), "the schema has flags that the program does not know")
             self.assertEqual(known - offered - passed[component] - {"model"}, set(), "the chart hides flags")
+
+    def test_flags_take_what_the_binaries_take(self):
+        types = {"bool": "boolean", "int32_t": "integer", "int64_t": "integer", "float": "number", "std::string": "string",
+                 "absl::Duration": "string", "std::vector<std::string>": "string"}
+        schema = chart.value_schema()
+        flags = {"verifier": schema["properties"]["verifier"]["properties"]["flags"]["properties"],
+                 "proposer": schema["definitions"]["group"]["properties"]["flags"]["properties"]}
+        for component, program in PROGRAMS.items():
+            helps = dict(re.findall(r"^  --(\w+)(.*?)(?=^  --|\Z)", usage_of(program), re.MULTILINE | re.DOTALL))
+            declared = declared_flags(component)
+            for flag, node in flags[component].items():
+                with self.subTest(component=component, flag=flag):
+                    known = re.sub(r"std::optional<(.*)>", r"\1", declared[flag])
+                    self.assertEqual(resolve(schema, node)["type"], types[known])
+                    self.assertEqual(node["$ref"].endswith("/flagTime"), known == "absl::Duration")
+                    for choice in resolve(schema, node).get("enum", []):
+                        self.assertRegex(helps[flag], rf"\b{choice}\b")
+
+    def test_volumes_are_those_of_kubernetes(self):
+        for kind in chart.value_schema()["definitions"]["volume"]["propertyNames"]["enum"]:
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {
+                "containers": [{"name": "a"}], "volumes": [{"name": "model", kind: {}}]}}
+            try:
+                chart.validate(pod, chart.KUBERNETES[-1])
+            except kubernetes_validate.ValidationError as error:  # a field that the volume needs
+                self.assertEqual(list(error.path), ["spec", "volumes", 0, kind], error)
 
 
 def resolve(schema, node):

@@ -117,13 +117,13 @@ YAML
   done
 }
 
-# create_volume NAME SIZE
+# create_volume NAME SIZE [CLASS]
 create_volume() {
   kubectl create -f - >/dev/null <<YAML
 apiVersion: v1
 kind: PersistentVolume
 metadata: { name: $1 }
-spec: { capacity: { storage: $2 }, accessModes: [ReadWriteMany], nfs: { server: files, path: /$1 } }
+spec: { capacity: { storage: $2 }, accessModes: [ReadWriteMany], storageClassName: "${3:-}", nfs: { server: files, path: /$1 } }
 YAML
 }
 
@@ -182,6 +182,12 @@ install_minimal() {
     expect_num 1 kubectl get endpointslice -l "kubernetes.io/service-name=$deployment" -o name
   done
   [[ $(kubectl get service llama-proposer-suffix -o 'jsonpath={.spec.clusterIP}') == None ]] || fail "not headless"
+  # The strategy of the group changes, then the pod that has the snapshot is replaced.
+  for interval in 5m 6m; do
+    helm upgrade llama "$chart" --set model.claim=weights --set proposers.suffix.snapshotClaim=memory \
+      --set proposers.suffix.flags.suffix_snapshot_interval=$interval --wait --timeout 2m >/dev/null || fail "no snapshot"
+  done
+  expect_num 1 kubectl get pods -l foretoken/proposer=suffix -o name
   remove_release
 }
 
@@ -217,10 +223,29 @@ walk_the_newcomers_path() {
   local commands
   commands=$(commands_of_the_page)
   (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
-  create_volume any 100Gi
+  # As a storage class with a provisioner does, which is not here.
+  kubectl create -f - >/dev/null <<YAML
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: { name: shared, annotations: { storageclass.kubernetes.io/is-default-class: "true" } }
+provisioner: example.com/shared
+YAML
+  create_volume any 100Gi shared
+  # There are no containers, so nothing is built and nothing can be copied into one.
+  docker() { [[ -f deploy/images/Dockerfile ]]; }
+  kubectl() {
+    if [[ $3 == cp ]]; then
+      [[ -f $4/config.json && $(command kubectl "$1" "$2" get pod "${5%%:*}" -o 'jsonpath={.status.phase}') == Running ]]
+    else
+      command kubectl "$@"
+    fi
+  }
+  export -f docker kubectl
   while read -r command; do
     (cd "$root" && bash -c "$command") >"$scratch/path.log" 2>&1 || fail "$command: $(<"$scratch/path.log")"
   done <<<"$commands"
+  unset -f docker kubectl
+  kubectl delete storageclass shared >/dev/null
 }
 
 upgrade_and_roll_back() {

@@ -138,6 +138,21 @@ TEST(Verifier, DrainingFinishesRunningRequestsAndRefusesNewOnes) {
   drain.join();
 }
 
+// gRPC closes an old connection with its last call, and a client that still acknowledges messages would lose the end.
+TEST(Verifier, TheLastCallOfAnOldConnectionEndsAMomentAfterItsOutput) {
+  Config config = DemoConfig();
+  config.max_connection_age = absl::Milliseconds(100);
+  RunningVerifier verifier(config);
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, Greedy("import os\n", 400));
+  v1::GenerateResponse response;
+  absl::Time last_read;
+  while (reader->Read(&response)) last_read = absl::Now();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(response.completion().usage().completion_tokens(), 400);
+  EXPECT_GE(absl::Now() - last_read, absl::Milliseconds(150));
+}
+
 TEST(Verifier, DrainingEndsRequestsAfterTheGrace) {
   Config config = DemoConfig();
   config.drain_grace = absl::ZeroDuration();

@@ -25,9 +25,10 @@ constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(20);
 constexpr std::chrono::milliseconds kIdPatience(100);
 constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 
-// A draining server closes a connection with its last status. If the client is then still acknowledging messages, the
-// kernel resets the connection, and the client loses what it has not read. So the status waits until the client has
-// most likely read the messages: for longer than a round trip to a client far away.
+// A draining server closes a connection with its last status, and so does one that limits the age of connections. If
+// the client is then still acknowledging messages, the kernel resets the connection, and the client loses what it has
+// not read. So the status waits until the client has most likely read the messages: for longer than a round trip to a
+// client far away.
 constexpr std::chrono::milliseconds kLinger(250);
 
 TracedCall CallOf(const std::string& method, const CallContext& server, const grpc::CallbackServerContext& context) {
@@ -73,12 +74,19 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       rpc_(args.rpc),
       ticket_(args.ticket),
       deadline_(DeadlineOf(*args.rpc)),
+      peer_(args.rpc->peer()),
       names_(rpc::NamesOf(args.rpc->client_metadata())),
       on_done_(std::move(args.on_done)),
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
       format_(std::move(args.format)),
-      record_(context->metrics, std::move(trace), args.rpc_name) {}
+      record_(context->metrics, std::move(trace), args.rpc_name) {
+  context_->connections.BeginCall(peer_, Clock::now());
+}
+
+bool GenerateCall::LeaveConnection() {
+  return !std::exchange(has_left_, true) && context_->connections.EndCall(peer_, Clock::now());
+}
 
 void GenerateCall::Name(const RequestName& name) {
   absl::MutexLock lock(&mutex_);
@@ -390,7 +398,8 @@ GenerateCall::NextAction GenerateCall::WriteOrFinish() {
   }
   if (!end) return {};
   const bool has_answered = outbox_ && !early_end_;
-  if (has_answered && context_->is_draining && !std::exchange(has_lingered_, true)) return {.linger = true};
+  const bool may_close = LeaveConnection() || context_->is_draining;
+  if (has_answered && may_close && !std::exchange(has_lingered_, true)) return {.linger = true};
   is_finished_ = true;
   record_.End(*end);
   registration_.reset();  // before the client sees the status, so that it can reuse the id
@@ -413,6 +422,10 @@ void GenerateCall::Do(const NextAction& action) {
 
 void GenerateCall::OnDone() {
   context_->publisher->Unsubscribe(ticket_);
+  {
+    const absl::MutexLock lock(&mutex_);
+    LeaveConnection();
+  }
   const std::function<void()> on_done = on_done_;
   self_.reset();  // may destroy *this
   on_done();

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/rpc/call_names.h"
+#include "common/rpc/connection_ages.h"
 #include "common/tracing/tracer.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
@@ -62,7 +63,8 @@ struct CallContext {
   RequestRegistry requests;
   UnreadOutputs unread;
   std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
-  std::atomic<bool> is_draining = false;   // connections close with their last call
+  rpc::ConnectionAges connections;
+  std::atomic<bool> is_draining = false;  // connections close with their last call
 };
 
 struct GenerateCallArgs {
@@ -149,6 +151,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Next and WriteOrFinish choose what gRPC does next; Do does it. At most one write is under way. Finish comes last.
   NextAction Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   NextAction WriteOrFinish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether the connection may close with this call.
+  bool LeaveConnection() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t NumUnreadBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const NextAction& action);
@@ -157,6 +161,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;
   const absl::Time deadline_;
+  const std::string peer_;
   const rpc::CallNames names_;
   const std::function<void()> on_done_;
   const tracing::TraceContext trace_context_;  // of the call's span
@@ -178,6 +183,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   Clock::time_point write_began_ ABSL_GUARDED_BY(mutex_);  // while is_writing_
   size_t num_message_bytes_ ABSL_GUARDED_BY(mutex_) = 0;   // while is_writing_
+  bool has_left_ ABSL_GUARDED_BY(mutex_) = false;          // counts no longer as a call of its connection
   bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Alarm alarm_;         // for the next TrySubmit or a lingering status

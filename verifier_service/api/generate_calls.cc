@@ -47,7 +47,8 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                      } else {
                        answers_.Cancel(ticket, why);
                      }
-                   }},
+                   },
+               .connections = rpc::ConnectionAges(parts.max_connection_age)},
       parse_queue_(kNumParsers),
       compile_places_(parts.max_compilations),
       compile_queue_(kNumCompilers),

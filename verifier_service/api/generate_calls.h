@@ -43,6 +43,7 @@ struct GenerateCallsParts {
   GrammarCompiler* grammars = nullptr;  // null: requests with a response format are refused
   int32_t max_compilations = 16;        // of response formats, waiting and running; one more gets RESOURCE_EXHAUSTED
   UnreadLimits unread;
+  std::optional<absl::Duration> max_connection_age = std::nullopt;  // of the server
 };
 
 // A call as a service receives it.

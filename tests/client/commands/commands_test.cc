@@ -136,7 +136,8 @@ TEST(ForetokenInfo, PrintsATableOrJson) {
 TEST(ForetokenSimulate, PrintsATableOrJson) {
   const testing::TempDir dir;
   const std::string path = dir.path() + "/profile.json";
-  std::ofstream(path) << R"({"format": 2, "model": "m", "proposal_ms": 0.5, "rows": [{"num_rows": 1, "step_ms": 5}],
+  std::ofstream(path) << R"({"format": 3, "model": "m", "rows": [{"num_rows": 1, "step_ms": 5}],
+    "proposers": [{"name": "draft", "proposal_ms": 2}, {"name": "ngram", "proposal_ms": 0.5}],
     "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
     "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
     "requests": [{"prompt_tokens": 10, "output_tokens": 20}]})";
@@ -147,6 +148,19 @@ TEST(ForetokenSimulate, PrintsATableOrJson) {
   EXPECT_EQ(json["verifiers"], 1);
   EXPECT_GT(json["tokens_per_s"], 100);
   EXPECT_FALSE(json.contains("breaking_rate")) << "a closed loop has no rate";
+  EXPECT_EQ(json["proposers"][0]["name"], "draft");
+  const auto replicas = [&](const std::string& flag) {
+    std::vector<int> numbers;
+    const auto sizing =
+        nlohmann::json::parse(RunShell(absl::StrCat("simulate ", path, " --clients=2 --json --replicas=", flag)).out);
+    for (const auto& proposer : sizing["proposers"]) numbers.push_back(proposer["replicas"]);
+    return numbers;
+  };
+  EXPECT_THAT(replicas("3"), ::testing::ElementsAre(3, 3));
+  EXPECT_THAT(replicas("draft=3"), ::testing::ElementsAre(3, 1));
+  EXPECT_THAT(replicas("0"), ::testing::ElementsAre());
+  EXPECT_THAT(RunShell(absl::StrCat("simulate ", path, " --clients=2 --replicas=suffix=3 2>&1")).out,
+              HasSubstr("--replicas: expected a number, or NAME=NUMBER with a proposer of the profile, got suffix=3"));
 }
 
 TEST(ForetokenSimulate, NamesWhatItCannotUse) {

@@ -65,7 +65,9 @@ TEST(ProfileBuilder, CountsAStepOfManySamplesOnce) {
   EXPECT_FLOAT_EQ(profile.speculative[0].step_ms, 8);
   EXPECT_THAT(profile.speculative[0].accepted_lengths, ElementsAre(0, 0, 1));
   EXPECT_FLOAT_EQ(profile.plain[0].step_ms, 4);
-  EXPECT_FLOAT_EQ(profile.proposal_ms, 0.5);
+  ASSERT_EQ(profile.proposers.size(), 1);
+  EXPECT_EQ(profile.proposers[0].name, "ngram");
+  EXPECT_FLOAT_EQ(profile.proposers[0].proposal_ms, 0.5);
   ASSERT_EQ(profile.requests.size(), 2) << "of the first run";
   EXPECT_EQ(profile.requests[0].prompt_tokens, 6);
   EXPECT_EQ(profile.requests[0].output_tokens, 20);
@@ -130,7 +132,8 @@ TEST(Levels, TimesOfRowsAreReadBetweenAndBeyond) {
   EXPECT_EQ(StepMsOfRows(std::span(rows).first(1), 50), 10);
 }
 
-const char kGood[] = R"({"format": 2, "model": "m", "proposal_ms": 0.5,
+const char kGood[] = R"({"format": 3, "model": "m",
+  "proposers": [{"name": "draft", "proposal_ms": 2}, {"name": "ngram", "proposal_ms": 0.5}],
   "rows": [{"num_rows": 1, "step_ms": 5}, {"num_rows": 101, "step_ms": 15}],
   "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
   "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
@@ -150,11 +153,14 @@ TEST(ParseProfile, NamesTheFieldOfABadFile) {
     return std::string(ParseProfile(text.replace(at, from.size(), to)).status().message());
   };
   EXPECT_EQ(message("{\"format\"", "[\"format\""), "profile: file: expected a JSON object");
-  EXPECT_EQ(message("\"format\": 2", "\"format\": 1"), "profile: format: expected 2");
+  EXPECT_EQ(message("\"format\": 3", "\"format\": 2"), "profile: format: expected 3");
   EXPECT_EQ(message("\"rows\"", "\"lines\""), "profile: rows: expected a list");
   EXPECT_EQ(message("\"num_rows\": 101", "\"num_rows\": 1"), "profile: num_rows: expected rising numbers");
   EXPECT_EQ(message("\"step_ms\": 15", "\"step_ms\": 4"), "profile: rows: expected a step_ms that never falls");
   EXPECT_EQ(message("\"proposal_ms\": 0.5", "\"proposal_ms\": \"soon\""), "profile: proposal_ms: expected a number");
+  EXPECT_EQ(message("\"proposers\"", "\"guessers\""), "profile: proposers: expected a list");
+  EXPECT_EQ(message("\"ngram\"", "1"), "profile: name: expected a text");
+  EXPECT_EQ(message("\"ngram\"", "\"draft\""), "profile: proposers: expected names in alphabetical order");
   EXPECT_EQ(message("\"plain\"", "\"simple\""), "profile: plain: expected a list of levels");
   EXPECT_EQ(message("\"step_ms\": 6", "\"step_ms\": 0"), "profile: step_ms: expected 1e-06 to 1e9");
   EXPECT_EQ(message("[0.5, 0.5]", "[0.5, 0.4]"), "profile: accepted_lengths: expected shares that add up to 1");

@@ -140,6 +140,41 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
 }
 
+TEST(Server, AsksForANewConnectionAndLetsCallsGoOn) {
+  const std::unique_ptr<Server> server =
+      Server::Start({.listen_address = "127.0.0.1:0", .max_connection_age = absl::Milliseconds(500)}, {}).value();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->port()), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto call =
+      stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  const auto ask = [&] {
+    const grpc::Slice list_services(std::string("\x3a\x00", 2));
+    grpc::ByteBuffer response;
+    call->Write(grpc::ByteBuffer(&list_services, 1), nullptr);
+    EXPECT_TRUE(queue.Next(&tag, &ok) && ok);
+    call->Read(&response, nullptr);
+    EXPECT_TRUE(queue.Next(&tag, &ok) && ok);
+    return response.Length();
+  };
+  EXPECT_GT(ask(), 0u);
+  EXPECT_TRUE(channel->WaitForStateChange(GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + absl::Seconds(30))));
+  EXPECT_GT(ask(), 0u) << "on the old connection";
+  EXPECT_EQ(CheckHealth(channel), Health::kNotServing) << "on a new one";
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) continue;
+}
+
 // tests/faults/message_limits_test.cc measures that nothing is inflated.
 TEST(Server, RefusesCompressedMessages) {
   const std::unique_ptr<Server> server = StartServer();

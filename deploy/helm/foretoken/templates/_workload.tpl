@@ -20,13 +20,20 @@ spec:
   replicas: {{ .spec.replicas }} # as it is; without this line an upgrade could go back to one pod
   {{- end }}
   {{- end }}
-  {{- if eq .spec.device "cuda" }}
+  {{- if .spec.snapshotClaim }}
+  # One process at a time has the snapshot open, so a new pod beside the old one would never be ready.
+  strategy: { type: Recreate }
+  {{- else if eq .spec.device "cuda" }}
   # A pod in addition may find no GPU, and then the update would never end.
   strategy: { rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } }
   {{- else }}
   strategy: { rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
   {{- end }}
-  progressDeadlineSeconds: {{ mul 60 (add 5 .spec.startupMinutes) }}
+  {{- $minutes := add 5 .spec.startupMinutes }}
+  {{- if and .model .model.download.url }}
+  {{- $minutes = add $minutes .model.download.minutes }}
+  {{- end }}
+  progressDeadlineSeconds: {{ mul 60 $minutes }}
   selector: { matchLabels: {{ include "foretoken.selector" . }} }
   template:
     {{- include "foretoken.pod" . | nindent 4 }}
@@ -49,8 +56,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  {{- if .service.headless }}
-  clusterIP: None # the verifier connects to every replica
+  {{- if eq .service.type "Headless" }}
+  clusterIP: None # callers connect to every pod
   {{- else }}
   type: {{ .service.type }}
   {{- end }}
