@@ -124,7 +124,7 @@ TEST(WaitingRequests, KeepTheirTokensAndNotTheirBytes) {
     })) << "until a request is parsed, each four of its bytes count as a token";
   }
   if (!kIsSanitized) {
-    EXPECT_LT(verifier.process().MemoryBytes() - memory, 3 * kFieldBytes * kNumWaiting / 2);
+    EXPECT_LT(verifier.process().MemoryBytes() - memory, 3 * kFieldBytes * kNumWaiting * 3 / 4);
   }
   for (const auto& call : calls) call->context.TryCancel();
 }
