@@ -152,7 +152,8 @@ TEST_F(OverloadTest, ABurstOfAThousandCallsCostsOnlyThePlacesOfTheQueue) {
   EXPECT_EQ(burst.num("OK"), kNumPlaces);
   EXPECT_EQ(burst.num("QUEUE_FULL"), kNumCalls - kNumPlaces);
   EXPECT_EQ(engine_.num_requests(), kNumPlaces);
-  EXPECT_EQ(engine_.num_queued(), 0);
+  // The engine's answer may come before the worker has let go of the place.
+  EXPECT_TRUE(Comes([&] { return engine_.num_queued() == 0; }));
 }
 
 TEST_F(OverloadTest, ManyAbortsOfARequestReachTheEngineOnce) {
