@@ -35,8 +35,8 @@ struct LogField {
 // Names the error that ends the program: in the log or, before InitLogging and without a log, on standard error.
 void ReportLastError(absl::string_view program, const absl::Status& error);
 
-// From now on an allocation that fails ends the process with code 1 and a line in the form of the log. Otherwise it would
-// throw, and gRPC swallows what its callbacks throw: a call could wait forever.
+// From now on an allocation that fails ends the process with code 1 and a line in the form of the log. Otherwise it
+// would throw, and gRPC swallows what its callbacks throw: a call could wait forever.
 void EndIfMemoryRunsOut();
 
 void LogEvent(spdlog::level::level_enum level, absl::string_view message, std::initializer_list<LogField> fields);
