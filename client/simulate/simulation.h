@@ -8,8 +8,8 @@
 // rows of the prompts in it, whose number prompt_share.h decides. After a step each sequence asks one replica of every
 // proposer for a tree, the replicas in turn. A replica answers one question after another, each in the time that the
 // profile has for this proposer. If it does not begin with a question within the time of a step, it leaves the question
-// out. If all proposers begin in time, the sequence accepts guesses as in the profile, which tells only what they win
-// together; if not, it gets one token.
+// out. If all proposers begin in time, the sequence accepts guesses as in the profile, which does not say what each
+// proposer wins alone. If one does not, the sequence gets one token.
 //
 // Left out: the time on the network, the time to start programs, faults, and prefixes that requests share. Further:
 // - The K/V cache has room for max_running sequences, so no sample waits for blocks or loses them.

@@ -3,7 +3,7 @@
 //
 //   if (WorkPlaces::Place place = places.Take(); place != nullptr) ...
 //
-// Threads: any. The places outlive what was taken of them.
+// Threads: any. Lifetime: the WorkPlaces object outlives every Place that Take returned.
 #pragma once
 
 #include <atomic>

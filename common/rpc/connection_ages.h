@@ -3,7 +3,7 @@
 //
 //   ConnectionAges ages(absl::Minutes(5));
 //   ages.BeginCall(context.peer(), Clock::now());
-//   if (ages.EndCall(context.peer(), Clock::now())) ...  // the client should first read what it was sent
+//   if (ages.EndCall(context.peer(), Clock::now())) ...  // then the client should read its output before the end
 //
 // gRPC asks a client for a new connection at an age of its own choice, within a tenth of the limit, and closes the old
 // connection with its last call. A server does not see when a connection began, so its first call counts.

@@ -63,8 +63,9 @@ TEST(TooLittleMemory, IsNamedAtTheStart) {
   EXPECT_THAT(base::ReadFile(directory.path() + "/log").value_or(""), HasSubstr("of which K/V takes 4000 MiB"));
 }
 
-// Takes from a process what the kernel takes when the machine runs short: its pages of files, such as the weights, and
-// with swap also the others. Returns how many bytes it had in memory less afterwards, or nothing without the right to.
+// Takes from a process what the kernel takes when the machine runs short: its pages of files, such as the program's,
+// and with swap also the others. Returns how many bytes it had in memory less afterwards, or nothing without the right
+// to.
 std::optional<int64_t> PageOut(const testing::ChildProcess& process) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
   if (fd < 0) return std::nullopt;

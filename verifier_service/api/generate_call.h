@@ -62,7 +62,7 @@ struct CallContext {
   TenantQueue* compile_queue = nullptr;
   RequestRegistry requests;
   UnreadOutputs unread;
-  std::function<void(Ticket)> end_unread;  // calls GenerateCall::EndUnread, if the call still exists
+  std::function<void(Ticket)> end_unread;  // ends the call, whichever method it calls, if it still exists
   rpc::ConnectionAges connections;
   std::atomic<bool> is_draining = false;  // connections close with their last call
 };

@@ -3,8 +3,7 @@
 // program on the same machine, so numbers are in its own byte order.
 //
 // Errors: ABORTED if the other process has ended and did not read all that was written, UNAVAILABLE if it has ended and
-// read all, DEADLINE_EXCEEDED at the deadline, RESOURCE_EXHAUSTED for a frame
-// above kMaxFrameBytes.
+// read all, DEADLINE_EXCEEDED at the deadline, RESOURCE_EXHAUSTED for a frame above kMaxFrameBytes.
 #pragma once
 
 #include <cstddef>

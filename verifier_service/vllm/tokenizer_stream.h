@@ -2,7 +2,10 @@
 // One GetTokenizer call of vLLM's contract: sends an archive in pieces, the next one when the client has taken the
 // last.
 //
-//   return new TokenizerStream({.archive = &archive, .on_end = [](const absl::Status& end) { ... }});
+//   return new TokenizerStream({.archive = &archive,
+//                               .on_write = [](const grpc::ByteBuffer& message) { ... },
+//                               .on_end = [](const absl::Status& end) { ... },
+//                               .on_done = [] { ... }});
 //
 // Threads: gRPC's, one at a time. Lifetime: it deletes itself; the archive outlives it.
 #pragma once
