@@ -111,7 +111,19 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   Cancellation cancellation;
   const InterruptWatcher interrupt(cancellation);
   FT_ASSIGN_OR_RETURN(const std::unique_ptr<TracedCall> trace, TracedCall::FromFlags());
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags(trace == nullptr ? Metadata() : trace->metadata()));
+  const auto end_trace = [&trace](const absl::Status& status) {
+    if (trace != nullptr) trace->End(status);
+  };
+  const auto print_trace = [&trace] {
+    if (trace != nullptr) std::cerr << "trace " << trace->trace_id() << std::endl;
+  };
+  absl::StatusOr<GenerationClient> connected = ConnectFromFlags(trace == nullptr ? Metadata() : trace->metadata());
+  if (!connected.ok()) {
+    end_trace(connected.status());
+    print_trace();
+    return connected.status();
+  }
+  GenerationClient& client = *connected;
 
   const bool is_json = absl::GetFlag(FLAGS_json);
   Printer printer(style, request.sampling().n() > 1);
@@ -119,11 +131,10 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   const TimedGeneration timed = GenerateTimed(
       client, request, [&](const GenerateResponse& response) { is_json ? void() : printer.Print(response); },
       &cancellation);
-  if (trace != nullptr) trace->End(timed.status);
-  const std::string trace_id = trace == nullptr ? "" : trace->trace_id();
+  end_trace(timed.status);
   const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
   if (is_json) {
-    std::cout << ToJsonText(timed, stats, trace_id) << std::endl;
+    std::cout << ToJsonText(timed, stats, trace == nullptr ? "" : trace->trace_id()) << std::endl;
   } else {
     printer.Finish();
     if (timed.status.ok() && HasLogprobs(timed.generation)) {
@@ -131,7 +142,7 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
       std::cerr << LogprobText(timed.generation, texts.value_or(TokenTexts()));
     }
     if (stats.num_tokens > 0) std::cerr << ToLine(stats) << std::endl;
-    if (!trace_id.empty()) std::cerr << "trace " << trace_id << std::endl;
+    print_trace();
   }
   return timed.status;
 }

@@ -34,23 +34,34 @@ void WaitForProposer(client::GenerationClient& client) {
   while (NumConnected(client) == 0 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(10));
 }
 
-// Runs `foretoken generate --trace` and returns the trace id that it prints.
-std::string GenerateTraced(const ServiceProcess& verifier, const TraceCollector& collector) {
+struct TracedRun {
+  int exit_code = 0;
+  std::string trace_id;  // or all of the log, if it has none
+};
+
+TracedRun RunTraced(const std::string& target, const TraceCollector& collector) {
   const TempDir directory;
   std::vector<std::string> command = {"/usr/bin/env"};
   for (const std::string& variable : Environment(collector)) command.push_back(variable);
   for (const std::string& part :
-       {absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"), std::string("generate"),
-        absl::StrCat("--target=", verifier.address()), std::string("--trace"), std::string("--max_tokens=200"),
+       {absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"), std::string("generate"), absl::StrCat("--target=", target),
+        std::string("--trace"), std::string("--connect_timeout=5s"), std::string("--max_tokens=200"),
         std::string("--ignore_eos"), std::string("--temperature=0.8"), std::string("--seed=7"),
         std::string("--speculation=always"), std::string("def sum(a, b):\n    return a + b\n\ndef sum(")}) {
     command.push_back(part);
   }
   ChildProcess generate(command, directory.path() + "/log");
-  EXPECT_EQ(generate.Wait(), 0);
+  const int exit_code = generate.Wait();
   const std::string log = base::ReadFile(directory.path() + "/log").value_or("");
   const size_t begin = log.find("trace ");
-  return begin == std::string::npos ? log : log.substr(begin + 6, 32);
+  return {.exit_code = exit_code, .trace_id = begin == std::string::npos ? log : log.substr(begin + 6, 32)};
+}
+
+// Runs `foretoken generate --trace` and returns the trace id that it prints.
+std::string GenerateTraced(const ServiceProcess& verifier, const TraceCollector& collector) {
+  const TracedRun run = RunTraced(verifier.address(), collector);
+  EXPECT_EQ(run.exit_code, 0);
+  return run.trace_id;
 }
 
 // The spans of one trace, by id.
@@ -193,6 +204,17 @@ TEST_F(Tracing, AChatIsNamedSo) {
   const auto call = std::ranges::find_if(spans, [](const auto& span) { return span.span.name() == kGenerate; });
   ASSERT_NE(call, spans.end());
   EXPECT_EQ(call->Text("gen_ai.operation.name"), "chat");
+}
+
+TEST(TracingWithoutAVerifier, AConnectionThatFailsIsASpanOfTheClient) {
+  const TraceCollector collector;
+  const TracedRun run = RunTraced("127.0.0.1:1", collector);
+  EXPECT_NE(run.exit_code, 0);
+  const Trace trace(collector.spans(), run.trace_id);
+  ASSERT_EQ(trace.spans.size(), 1u) << run.trace_id;
+  EXPECT_EQ(trace.spans[0].service, "foretoken-client");
+  EXPECT_EQ(trace.spans[0].Text("error.type"), "UNAVAILABLE");
+  EXPECT_EQ(trace.spans[0].Int("server.port"), 1);
 }
 
 TEST(TracingWithoutPropagation, AServersTraceIsItsOwn) {
