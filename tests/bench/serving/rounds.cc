@@ -89,8 +89,12 @@ absl::Status CheckEqual(const std::vector<Way>& ways, const std::vector<TurnResu
   return absl::OkStatus();
 }
 
-// Two settings run as A B, B A, A B ... With more settings, each is first in turn.
-size_t WayAt(size_t round, size_t turn, size_t num_ways) { return (round + turn) % num_ways; }
+// Two settings run as A B, B A, A B ... With more settings, each is first in turn, and every other round goes
+// backwards, so that none always follows the same one.
+size_t WayAt(size_t round, size_t turn, size_t num_ways) {
+  const size_t step = round % 2 == 0 ? turn : num_ways - turn;
+  return (round + step) % num_ways;
+}
 
 }  // namespace
 

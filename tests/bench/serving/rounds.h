@@ -7,8 +7,9 @@
 //   const auto speedup = client::MedianInterval(Ratios(rounds.by_way[1], rounds.by_way[0], TokensPerSecond));
 //
 // Each round sends its part of the requests once in every way. The order changes from round to round (A B, B A; with
-// three and more ways each is first in turn). The requests of a way in a round have a tenant of their own, so no way
-// finds prompts or outputs of another way or an earlier round in a cache or a shared tree.
+// three and more ways each is first in turn, and every other round goes backwards). The requests of a way in a round
+// have a tenant of their own, so no way finds prompts or outputs of another way or an earlier round in a cache or a
+// shared tree.
 //
 // Errors: the error of the first failed request; INTERNAL with the request if a way's token ids differ from those of
 // the first way. Threads: one.
