@@ -268,7 +268,7 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
                      "--head_quantization of a server quantises it at load"));
   }
   FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
-  model::FindTextPart(checkpoint, config);
+  model::FindStoredNames(checkpoint, config);
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
   FT_RETURN_IF_ERROR(MakeOutput(options.output));
 

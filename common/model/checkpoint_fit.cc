@@ -2,14 +2,18 @@
 #include "common/model/checkpoint_fit.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/model/weight_names.h"
 
@@ -41,6 +45,23 @@ WeightName HeadName(ModelConfig config) {
   return NameWeights(config).head;
 }
 
+// Whether the tensor belongs to a part that is left out by design: to layers for multi-token prediction, or to what a
+// multimodal model has beside its text part.
+bool IsOfAnotherPart(absl::string_view name, const ModelConfig& config) {
+  if (absl::StartsWith(name, "mtp.")) return true;
+  absl::string_view layer = name;
+  int64_t layer_idx = 0;
+  if (absl::ConsumePrefix(&layer, absl::StrCat(config.prefixes.body, "layers.")) &&
+      absl::SimpleAtoi(layer.substr(0, layer.find('.')), &layer_idx)) {
+    return layer_idx >= config.num_layers && layer_idx < config.num_layers + config.num_prediction_layers;
+  }
+  if (!config.is_text_part) return false;
+  absl::ConsumePrefix(&name, "model.");
+  return std::ranges::any_of(
+      std::array{"vision_tower.", "visual.", "multi_modal_projector.", "audio_tower.", "embed_vision.", "embed_audio."},
+      [&](const char* part) { return absl::StartsWith(name, part); });
+}
+
 // A line for the log; unset: the model reads every tensor that matters.
 std::optional<std::string> DescribeUnread(const quantization::OpenedWeights& opened, const ModelConfig& config) {
   const weights::Checkpoint& checkpoint = *opened.checkpoint();
@@ -57,7 +78,7 @@ std::optional<std::string> DescribeUnread(const quantization::OpenedWeights& ope
   }
   const auto is_read = [&](const std::string& name) {
     // Old checkpoints store these frequencies. They follow from the configuration.
-    return read.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq");
+    return read.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq") || IsOfAnotherPart(name, config);
   };
   std::vector<std::string> unread = checkpoint.Names();
   std::erase_if(unread, is_read);
@@ -73,15 +94,23 @@ std::optional<std::string> DescribeUnread(const quantization::OpenedWeights& ope
 
 }  // namespace
 
-void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config) {
-  if (!config.is_text_part || quantization::HasWeight(checkpoint, NameWeights(config).embed.name)) return;
-  config.prefixes = {.body = "model.language_model.", .head = ""};  // as transformers 5 writes it
+void FindStoredNames(const weights::Checkpoint& checkpoint, ModelConfig& config) {
+  if (config.is_text_part && !quantization::HasWeight(checkpoint, NameWeights(config).embed.name)) {
+    config.prefixes = {.body = "model.language_model.", .head = ""};  // as transformers 5 writes it
+  }
+  const ExpertsConfig& experts = config.experts;
+  const auto first = std::ranges::find(experts.layers, true);
+  if (experts.num_experts == 0 || first == experts.layers.end() || experts.names == ExpertNames::kGptOss) return;
+  ModelConfig fused = config;
+  fused.experts.names = ExpertNames::kFused;
+  const LayerWeightNames layer = NameWeights(fused).layers[static_cast<size_t>(first - experts.layers.begin())];
+  if (quantization::HasWeight(checkpoint, layer.experts[0].gate_up[0].name)) config = std::move(fused);
 }
 
 absl::StatusOr<std::vector<std::string>> FitToCheckpoint(const quantization::OpenedWeights& opened,
                                                          ModelConfig& config) {
   const weights::Checkpoint& checkpoint = *opened.checkpoint();
-  FindTextPart(checkpoint, config);
+  FindStoredNames(checkpoint, config);
   std::vector<std::string> notes;
   const WeightName head = HeadName(config);
   if (config.tie_word_embeddings && quantization::HasWeight(checkpoint, head.name)) {

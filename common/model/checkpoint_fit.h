@@ -13,8 +13,9 @@
 
 namespace foretoken::model {
 
-// Sets the prefixes of a multimodal model's text part to those under which the checkpoint has the embedding.
-void FindTextPart(const weights::Checkpoint& checkpoint, ModelConfig& config);
+// Sets what only the checkpoint shows of its tensors' names: the prefixes of a multimodal model's text part, under
+// which it has the embedding, and whether it has the gate and up of an expert as one.
+void FindStoredNames(const weights::Checkpoint& checkpoint, ModelConfig& config);
 
 // Does the same. Unties the head in `config` if the configuration ties it to the embedding but the checkpoint has a
 // different head. Returns lines about that, and about tensors that the model does not read. Errors: as

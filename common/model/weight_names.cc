@@ -47,7 +47,13 @@ std::vector<ExpertWeightNames> NameExperts(const ModelConfig& config, const std:
         names.push_back(
             {.gate_up = {{prefix + "w1.weight", in}, {prefix + "w3.weight", in}}, .down = {prefix + "w2.weight", out}});
         break;
-      case ExpertNames::kGptOss:  // stored in stacks, which a checkpoint splits (common/weights/expert_stacks.h)
+      // The next two are stored in stacks, which a checkpoint splits (common/weights/expert_stacks.h).
+      case ExpertNames::kFused:
+        names.push_back({.gate_up = NameProjections(prefix, {{"gate_proj", in[0]}, {"up_proj", in[0]}}, "gate_up_proj",
+                                                    config.hidden_size),
+                         .down = {prefix + "down_proj.weight", out}});
+        break;
+      case ExpertNames::kGptOss:
         names.push_back({.gate_up = {{prefix + "gate_up_proj.weight", Shape(2 * in[0], in[1])}},
                          .gate_up_bias = WeightName{prefix + "gate_up_proj.bias", Shape(2 * in[0])},
                          .down = {prefix + "down_proj.weight", out},

@@ -90,6 +90,11 @@ absl::Status ReadSizes(const JsonFields& fields, const Family& family, ModelConf
   FT_ASSIGN_OR_RETURN(config.hidden_size, ReadSize(fields, "hidden_size", kMaxWidth));
   FT_ASSIGN_OR_RETURN(config.intermediate_size, ReadSize(fields, "intermediate_size", kMaxWidth));
   FT_ASSIGN_OR_RETURN(config.num_layers, ReadSize(fields, "num_hidden_layers", kMaxLayers));
+  FT_ASSIGN_OR_RETURN(config.num_prediction_layers, fields.OrDefault<int64_t>("num_nextn_predict_layers", 0));
+  if (config.num_prediction_layers < 0 || config.num_prediction_layers > kMaxLayers) {
+    return fields.Error("num_nextn_predict_layers", "expects an integer from 0 to ", kMaxLayers, ", got ",
+                        config.num_prediction_layers);
+  }
   FT_ASSIGN_OR_RETURN(config.vocab_size, ReadSize(fields, "vocab_size", kMaxVocabulary, family.vocab_size));
   FT_ASSIGN_OR_RETURN(config.max_position_embeddings,
                       ReadSize(fields, "max_position_embeddings", kMaxPositions, family.max_positions));
@@ -129,7 +134,14 @@ absl::Status ReadHeads(const JsonFields& fields, const Family& family, ModelConf
 
 // The window of some layers, or of none.
 absl::StatusOr<std::optional<int64_t>> ReadWindow(const JsonFields& fields, const Family& family) {
-  if (family.windows == WindowRule::kNone) return std::optional<int64_t>();
+  if (family.windows == WindowRule::kNone) {
+    // Some readers of such a file apply the window, and others do not, unless the file says that it is not used.
+    if (fields.Has("sliding_window") && !fields.Has("use_sliding_window")) {
+      return fields.Error("sliding_window", "is not supported for ", family.class_name, ": expects null, got ",
+                          fields.Text("sliding_window"));
+    }
+    return std::optional<int64_t>();
+  }
   if (family.windows == WindowRule::kFlagged) {
     FT_ASSIGN_OR_RETURN(const bool is_used, fields.OrDefault<bool>("use_sliding_window", false));
     if (!is_used) return std::optional<int64_t>();
@@ -266,8 +278,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
   FT_RETURN_IF_ERROR(ReadRotation(fields, family, kMaxPositions, config));
   FT_RETURN_IF_ERROR(ReadScales(fields, family, config));
   FT_RETURN_IF_ERROR(ReadExperts(fields, family, config));
-  FT_ASSIGN_OR_RETURN(config.tie_word_embeddings,
-                      fields.OrDefault<bool>("tie_word_embeddings", family.ties_embeddings));
+  // Some writers put it beside the text part.
+  FT_ASSIGN_OR_RETURN(
+      config.tie_word_embeddings,
+      (fields.Has("tie_word_embeddings") ? fields : whole).OrDefault("tie_word_embeddings", family.ties_embeddings));
   FT_ASSIGN_OR_RETURN(const bool attention_bias, fields.OrDefault<bool>("attention_bias", family.attention_bias));
   config.attention_bias = attention_bias || family.has_qkv_bias;
   config.attention_output_bias = attention_bias && !family.has_qkv_bias && !family.has_plain_output;

@@ -53,8 +53,9 @@ struct TensorPrefixes {
   friend bool operator==(const TensorPrefixes&, const TensorPrefixes&) = default;
 };
 
-// How the stored tensors of experts are called.
-enum class ExpertNames { kGateUpDown, kMixtral, kGptOss };
+// How the stored tensors of experts are called. kFused, whose gate and up are one tensor, is what transformers 5 calls
+// them for all families; its writers rename them or not, so only the checkpoint shows it (checkpoint_fit.h).
+enum class ExpertNames { kGateUpDown, kMixtral, kFused, kGptOss };
 
 // Layers whose MLP is a choice of small ones.
 struct ExpertsConfig {
@@ -77,6 +78,7 @@ struct ModelConfig {
   int64_t hidden_size = 0;              // E
   int64_t intermediate_size = 0;        // F
   int64_t num_layers = 0;               // L
+  int64_t num_prediction_layers = 0;    // for multi-token prediction; stored after the L layers, and not read
   int64_t num_heads = 0;                // H, a multiple of num_kv_heads
   int64_t num_kv_heads = 0;             // K
   int64_t head_dim = 0;                 // D, even; H * D may differ from E
@@ -116,7 +118,7 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;  // empty: none
   std::optional<std::string> dtype;    // as written, "bfloat16"; the tensors have their own dtypes
   quantization::QuantizationConfig quantization;
-  bool is_text_part = false;  // of a multimodal model; FitToCheckpoint finds the prefixes
+  bool is_text_part = false;  // of a multimodal model; FindStoredNames finds the prefixes
   TensorPrefixes prefixes;
 
   int64_t turned_dims(int64_t layer) const {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,7 +62,7 @@ TEST(FitToCheckpoint, ReturnsNoNotesIfEverythingFits) {
   }
 }
 
-// Writes the tiny Gemma 3 as the text part of a multimodal model, with a tensor that belongs to images.
+// Writes the tiny Gemma 3 as the text part of a multimodal model, with tensors that belong to images.
 void WriteAsTextPart(const std::string& body, const TempDir& dir) {
   const std::string from = testing::SourcePath("tests/cases/models/gemma3");
   json text = json::parse(base::ReadFile(from + "/config.json").value());
@@ -82,6 +83,7 @@ void WriteAsTextPart(const std::string& body, const TempDir& dir) {
   dir.Write("model.safetensors",
             testing::SafetensorsBytes(renamed.dump(), 0) + file.substr(sizeof(header_bytes) + header_bytes));
   testing::AppendTensor(dir.path(), "vision_tower.patch", {2, 1}, "abcd");
+  testing::AppendTensor(dir.path(), "model.multi_modal_projector.norm", {2, 1}, "abcd");
 }
 
 // As transformers 4 and 5 write it.
@@ -92,7 +94,7 @@ TEST(FitToCheckpoint, FindsTheTextPartOfAMultimodalModel) {
     const TempDir dir;
     WriteAsTextPart(body, dir);
     const Fitted fitted = Fit(dir.path());
-    EXPECT_THAT(fitted.notes, ElementsAre(HasSubstr("does not use 1 of the checkpoint's tensors: vision_tower.patch")));
+    EXPECT_THAT(fitted.notes, IsEmpty());
     EXPECT_EQ(fitted.config.prefixes, (TensorPrefixes{body, head}));
     EXPECT_EQ(fitted.config.eos_token_ids, (std::vector<int64_t>{1, 106}));
     ModelConfig same = fitted.config;
@@ -156,6 +158,21 @@ TEST(FitToCheckpoint, RefusesAHeadOfAnotherShape) {
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(files.directory()).value();
   EXPECT_THAT(FitToCheckpoint(checkpoint, config).status().ToString(),
               HasSubstr("lm_head.weight: expected shape [301, 256], got [256, 301]"));
+}
+
+// They would hide tensors that the model should read.
+TEST(FitToCheckpoint, LeavesOutTheLayersForMultiTokenPrediction) {
+  const testing::RandomCheckpoint files("llama");
+  json config = json::parse(base::ReadFile(files.directory() + "/config.json").value());
+  config["num_nextn_predict_layers"] = 2;
+  std::ofstream(files.directory() + "/config.json") << config.dump();
+  for (const char* name : {"model.layers.3.eh_proj.weight", "model.layers.4.mlp.up_proj.weight", "mtp.norm.weight",
+                           "model.layers.5.x", "model.layers.2.x", "vision_tower.x"}) {
+    testing::AppendTensor(files.directory(), name, {1}, "ab");
+  }
+  EXPECT_THAT(Fit(files.directory()).notes,
+              ElementsAre(::testing::EndsWith(
+                  "does not use 3 of the checkpoint's tensors: model.layers.2.x, model.layers.5.x, vision_tower.x")));
 }
 
 TEST(FitToCheckpoint, CountsTensorsThatAreNotUsedAndNamesTheFirst) {

@@ -232,6 +232,25 @@ TEST(ModelConfig, ATextPartMayDeclareItsQuantisation) {
   EXPECT_THAT(Parse(wrapped(R"({"quant_method":"bitsandbytes"})")).status().message(), HasSubstr("bitsandbytes"));
 }
 
+TEST(ModelConfig, AHeadMayBeTiedBesideTheTextPart) {
+  const auto is_tied = [](std::optional<bool> inside, std::optional<bool> outside) {
+    json whole = {{"model_type", "some_vl"}, {"text_config", json::parse(With(kQwen3, ""))}};
+    if (inside) whole["text_config"]["tie_word_embeddings"] = *inside;
+    if (outside) whole["tie_word_embeddings"] = *outside;
+    return ParseOrDie(whole.dump()).tie_word_embeddings;
+  };
+  EXPECT_FALSE(is_tied(std::nullopt, std::nullopt));
+  EXPECT_TRUE(is_tied(std::nullopt, true));
+  EXPECT_TRUE(is_tied(true, false));
+  EXPECT_FALSE(is_tied(false, true));
+}
+
+TEST(ModelConfig, AWindowThatIsNotUsedIsNoneInFamiliesWithoutWindows) {
+  const char* unused = R"("sliding_window":20,"use_sliding_window":false)";
+  EXPECT_EQ(ParseOrDie(With(kQwen3Moe, unused)).sliding_windows, Windows(3));
+  EXPECT_EQ(ParseOrDie(With(kSmolLm3, unused)).sliding_windows, Windows(3));
+}
+
 TEST(ModelConfig, MistralHasOneWindowForAllLayers) {
   EXPECT_EQ(ParseOrDie(With(kMistral, R"("sliding_window":20)")).sliding_windows, Windows(3, 20));
   EXPECT_EQ(ParseOrDie(With(kMistral, "")).sliding_windows, Windows(3, 4096));
@@ -449,6 +468,11 @@ const BadConfig kBadConfigs[] = {
     {"WindowBeyond32Bits", With(kMistral, R"("sliding_window":4294967301)"),
      "sliding_window expects an integer from 1"},
     {"LayerTypesTooShort", With(kQwen3, R"("layer_types":["full_attention"])"), "layer_types expects 3 entries, got 1"},
+    {"LlamaWindow", Patched(R"({"sliding_window":20})"),
+     "sliding_window is not supported for LlamaForCausalLM: expects null, got 20"},
+    {"GlmWindow", With(kGlm4Moe, R"("sliding_window":20)"), "sliding_window is not supported for Glm4MoeForCausalLM"},
+    {"PredictionLayers", Patched(R"({"num_nextn_predict_layers":-1})"),
+     "num_nextn_predict_layers expects an integer from 0 to 4096, got -1"},
     {"UnknownLayerType", With(kQwen3, R"("layer_types":["full_attention","linear_attention","full_attention"])"),
      "layer_types expects full_attention or sliding_attention, got linear_attention for layer 1"},
     {"SlidingLayerWithoutAWindow",

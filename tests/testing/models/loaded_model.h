@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/checkpoint_fit.h"
 #include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "common/model/transformer.h"
@@ -59,8 +60,9 @@ inline std::unique_ptr<parallel::RankGroup> MakeRanks(const LoadOptions& options
 inline LoadedModel LoadModel(const std::string& directory, const LoadOptions& options = {}) {
   LoadedModel loaded;
   loaded.ranks = MakeRanks(options);
-  const model::ModelConfig config = model::LoadModelConfig(directory).value();
+  model::ModelConfig config = model::LoadModelConfig(directory).value();
   const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+  model::FindStoredNames(checkpoint, config);
   model::WeightReader reader({});
   std::vector<model::ModelWeights> weights;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
