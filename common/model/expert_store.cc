@@ -20,7 +20,11 @@ ExpertStore::ExpertStore(int64_t num_layers)
     : sizes_(static_cast<size_t>(num_layers)), slots_(static_cast<size_t>(num_layers)) {}
 
 ExpertStore::ExpertStore(Bound bound)
-    : max_bytes_(bound.max_bytes), pack_(std::move(bound.pack)), sizes_(std::move(bound.sizes)), slots_(sizes_.size()) {
+    : max_bytes_(bound.max_bytes),
+      pack_(std::move(bound.pack)),
+      sizes_(std::move(bound.sizes)),
+      slots_(sizes_.size()),
+      by_use_(sizes_.size()) {
   FT_CHECK(is_bounded());
   for (size_t layer = 0; layer < sizes_.size(); ++layer) {
     for (size_t expert = 0; expert < sizes_[layer].size(); ++expert) {
@@ -44,7 +48,8 @@ kernels::Expert ExpertStore::Get(int32_t layer_idx, int32_t expert_idx) {
   if (slot.matrices.gate_up == nullptr) {
     Load(slot);
   } else if (is_bounded()) {
-    by_use_.splice(by_use_.begin(), by_use_, slot.position);
+    std::list<Slot*>& of_layer = by_use_[layer_idx];
+    of_layer.splice(of_layer.begin(), of_layer, slot.position);
   }
   return {.gate_up = slot.matrices.gate_up.get(),
           .down = slot.matrices.down.get(),
@@ -54,17 +59,26 @@ kernels::Expert ExpertStore::Get(int32_t layer_idx, int32_t expert_idx) {
 
 // Room is made first, so that the bound holds while the expert is packed.
 void ExpertStore::Load(Slot& slot) {
-  while (num_bytes_ + BytesOf(slot) > max_bytes_) DropOldest();
+  while (num_bytes_ + BytesOf(slot) > max_bytes_) DropFor(slot.layer_idx);
   slot.matrices = pack_(slot.layer_idx, slot.expert_idx);
   FT_CHECK(SizeOf(slot.matrices) == sizes_[slot.layer_idx][slot.expert_idx]);
-  slot.position = by_use_.insert(by_use_.begin(), &slot);
+  std::list<Slot*>& of_layer = by_use_[slot.layer_idx];
+  slot.position = of_layer.insert(of_layer.begin(), &slot);
   num_bytes_ += BytesOf(slot);
   ++num_loads_;
 }
 
-void ExpertStore::DropOldest() {
-  Slot& oldest = *by_use_.back();
-  by_use_.pop_back();
+// A pass over many rows uses all experts in a fixed order. Over all layers, the expert whose last use is longest ago is
+// then the very one that the pass needs next, and a store that dropped it would miss every time.
+void ExpertStore::DropFor(int32_t layer_idx) {
+  const auto num_layers = static_cast<int32_t>(by_use_.size());
+  int32_t from = layer_idx;
+  do {
+    from = (from + num_layers - 1) % num_layers;
+  } while (by_use_[from].empty() && from != layer_idx);
+  FT_CHECK(!by_use_[from].empty());  // a store that holds nothing has room for any expert
+  Slot& oldest = *by_use_[from].back();
+  by_use_[from].pop_back();
   oldest.matrices = {};
   num_bytes_ -= BytesOf(oldest);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The packed experts of a rank's layers. A store keeps all of them, or only as many as a bound on their bytes allows.
-// With a bound, an expert that is asked for and not there is packed at that moment, and the experts whose last use is
-// longest ago make room.
+// With a bound, an expert that is asked for and not there is packed at that moment. To make room, an expert leaves of
+// the layer whose turn is furthest away: passes go through the layers in order, so that is the nearest layer before
+// this one that holds any. Of its experts that one leaves whose last use is longest ago.
 //
 //   ExpertStore all(num_layers);
 //   all.Keep(layer_idx, std::move(expert));
@@ -75,19 +76,20 @@ class ExpertStore {
     int32_t layer_idx = 0;
     int32_t expert_idx = 0;
     ExpertMatrices matrices;              // null: not held
-    std::list<Slot*>::iterator position;  // in by_use_, of a held expert of a bounded store
+    std::list<Slot*>::iterator position;  // in the layer's list in by_use_, of a held expert of a bounded store
   };
 
   bool is_bounded() const { return pack_ != nullptr; }
   size_t BytesOf(const Slot& slot) const { return sizes_[slot.layer_idx][slot.expert_idx].num_bytes; }
   void Load(Slot& slot);
-  void DropOldest();
+  // Drops an expert that a pass needs last after one of this layer.
+  void DropFor(int32_t layer_idx);
 
   const size_t max_bytes_ = 0;
   const Pack pack_;  // null: no bound
   ExpertSizes sizes_;
   std::vector<std::vector<Slot>> slots_;  // [L][N]
-  std::list<Slot*> by_use_;               // the held experts of a bounded store, the last used one first
+  std::vector<std::list<Slot*>> by_use_;  // [L] the held experts of a bounded store, the last used one first
   std::atomic<uint64_t> num_loads_ = 0;
   std::atomic<size_t> num_bytes_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/model/checkpoint_fit.h"
@@ -45,7 +46,10 @@ absl::Status CheckMemory(const ExpertSource& source, const TransformerOptions& t
                       backend.head_quantization(), backend.kv_cache_dtype(), kept, max_expert_bytes);
   for (int rank = 0; rank < num_ranks; ++rank) {
     const std::optional<std::string> refusal = source.ranks->backend(rank).MemoryRefusal(need);
-    if (refusal.has_value()) return absl::ResourceExhaustedError(*refusal);
+    if (!refusal.has_value()) continue;
+    const bool keeps_all_experts = source.config.experts.num_experts > 0 && !options.max_expert_bytes.has_value();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(*refusal, keeps_all_experts ? "; --expert_memory_mb keeps a part of the experts in memory" : ""));
   }
   return absl::OkStatus();
 }

@@ -126,6 +126,10 @@ void Engine::Run() {
   }
 }
 
+Pulse Engine::pulse() const {
+  return {.num_beats = num_beats_.load() + parts_.transformer->expert_use().num_loads, .is_idle = is_idle_.load()};
+}
+
 void Engine::Stop() {
   {
     absl::MutexLock lock(&mutex_);

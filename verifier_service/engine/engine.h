@@ -146,8 +146,8 @@ class Engine {
   void Drain();
 
   EngineStats GetStats() const;
-  // The state of the engine's thread, which beats once per step.
-  Pulse pulse() const { return {.num_beats = num_beats_.load(), .is_idle = is_idle_.load()}; }
+  // The state of the engine's thread.
+  Pulse pulse() const;
   // The largest number of tokens of prompt and output together: the smaller limit of the model and of the K/V cache.
   int32_t max_context_tokens() const { return max_context_tokens_; }
 

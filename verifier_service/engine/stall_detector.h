@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects an engine that hangs. The engine's thread beats once per step. An engine with work has stalled if it does not
-// beat within the timeout, and hangs after twice the timeout. It has recovered with the next beat. An idle engine never
-// stalls.
+// Detects an engine that hangs. The engine's thread beats once per step, and once for each expert that a step reads
+// from the model's files, since a step that reads many works, however long it takes. An engine with work has stalled if
+// it does not beat within the timeout, and hangs after twice the timeout. It has recovered with the next beat. An idle
+// engine never stalls.
 //
 //   StallDetector detector(absl::Seconds(30));
 //   if (detector.Look(engine.pulse(), StallDetector::Clock::now()) == EngineState::kHangs) ...  // periodically
@@ -19,7 +20,7 @@ namespace foretoken::verifier {
 
 // The state of an engine's thread.
 struct Pulse {
-  uint64_t num_beats = 0;  // steps begun
+  uint64_t num_beats = 0;  // steps begun, and experts read
   bool is_idle = true;     // waits for requests
 };
 

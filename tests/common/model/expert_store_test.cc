@@ -60,7 +60,29 @@ TEST_F(ExpertStoreTest, PacksAnExpertWhenItIsAskedForAndKeepsIt) {
   EXPECT_EQ(store->use().num_bytes, 20u);
 }
 
-TEST_F(ExpertStoreTest, DropsTheExpertWhoseLastUseIsLongestAgo) {
+TEST_F(ExpertStoreTest, MakesRoomInTheNearestLayerBeforeThatHoldsAny) {
+  const auto store = Make(35, ExpertSizes(4, std::vector<ExpertSize>(3, Sized(10))));
+  store->Get(0, 0);
+  store->Get(2, 0);
+  store->Get(3, 0);
+  store->Get(3, 1);  // drops 2, 0
+  store->Get(1, 0);  // drops 0, 0
+  packed_.clear();
+  for (const Place& held : {Place(3, 0), Place(3, 1), Place(1, 0)}) store->Get(held.first, held.second);
+  EXPECT_THAT(packed_, ElementsAre());
+  store->Get(1, 1);  // drops 3, 0: no expert of layer 0 is held, and the pass comes to layer 3 last
+  store->Get(3, 1);
+  store->Get(1, 0);
+  EXPECT_THAT(packed_, ElementsAre(Place(1, 1)));
+}
+
+TEST_F(ExpertStoreTest, MakesRoomInItsOwnLayerIfNoOtherHoldsAny) {
+  const auto store = Make(20);
+  for (const int32_t expert : {0, 1, 0, 2, 0}) store->Get(0, expert);  // 2 takes the room of 1
+  EXPECT_THAT(packed_, ElementsAre(Place(0, 0), Place(0, 1), Place(0, 2)));
+}
+
+TEST_F(ExpertStoreTest, DropsTheExpertOfALayerWhoseLastUseIsLongestAgo) {
   const auto store = Make(35);
   for (int32_t expert = 0; expert < 3; ++expert) store->Get(0, expert);
   store->Get(0, 0);  // now expert 1 is the oldest
@@ -70,12 +92,24 @@ TEST_F(ExpertStoreTest, DropsTheExpertWhoseLastUseIsLongestAgo) {
   store->Get(0, 2);
   store->Get(1, 0);
   EXPECT_THAT(packed_, ElementsAre());
-  store->Get(0, 1);  // drops 0, 0
-  store->Get(0, 2);
-  store->Get(0, 0);  // drops 1, 0
-  store->Get(0, 1);
-  EXPECT_THAT(packed_, ElementsAre(Place(0, 1), Place(0, 0)));
-  EXPECT_EQ(store->use().num_loads, 6u);
+}
+
+// A step of many rows uses all experts. Where nearly all of them fit, it reads nearly none.
+TEST_F(ExpertStoreTest, LoadsFewExpertsInPassesOverAllIfFewDoNotFit) {
+  constexpr int32_t kNumLayers = 6, kNumExperts = 16;
+  for (const uint64_t num_missing : {1u, 6u, 48u}) {
+    const auto store = Make((kNumLayers * kNumExperts - num_missing) * 10,
+                            ExpertSizes(kNumLayers, std::vector<ExpertSize>(kNumExperts, Sized(10))));
+    uint64_t num_before = 0;
+    for (int pass = 0; pass < 10; ++pass) {
+      num_before = store->use().num_loads;
+      for (int32_t layer = 0; layer < kNumLayers; ++layer) {
+        for (int32_t expert = 0; expert < kNumExperts; ++expert) store->Get(layer, expert);
+      }
+    }
+    // No order of drops loads fewer than are missing.
+    EXPECT_LE(store->use().num_loads - num_before, num_missing + num_missing / 3 + 1) << num_missing;
+  }
 }
 
 TEST_F(ExpertStoreTest, HoldsOneExpertWhereThereIsRoomForOne) {

@@ -59,5 +59,28 @@ TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
   }
 }
 
+// The tokenizer is that of another model, which no part of this test asks.
+TEST(LoadModel, NamesTheBoundOnExpertsWhereTheyDoNotFit) {
+  const std::string directory = testing::SourcePath("tests/cases/models/mixtral");
+  for (const std::optional<size_t> max_expert_bytes : {std::optional<size_t>(), std::optional<size_t>(1 << 20)}) {
+    OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
+    opened.config = LoadModelConfig(directory).value();
+    opened.weights = std::make_unique<quantization::OpenedWeights>(
+        std::make_shared<const weights::Checkpoint>(weights::Checkpoint::Open(directory).value()));
+    int num_weights = 0;
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<SmallBackend>(kernels::MakeBackend({.num_threads = 1}).backend,
+                                                      /*free_bytes=*/1000, &num_weights));
+    opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
+    const LoadOptions options = {
+        .max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}, .max_expert_bytes = max_expert_bytes};
+    EXPECT_EQ(LoadModel(std::move(opened), options, nullptr).status(),
+              absl::ResourceExhaustedError(max_expert_bytes.has_value()
+                                               ? "device: too little memory"
+                                               : "device: too little memory; --expert_memory_mb keeps a part of the "
+                                                 "experts in memory"));
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::model

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -12,11 +13,14 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/model/runnable_model.h"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/fakes/guesses.h"
 #include "tests/testing/fakes/in_process_proposers.h"
 #include "tests/testing/fakes/late_backend.h"
+#include "tests/testing/models/random_checkpoint.h"
+#include "tests/testing/temp_dir.h"
 #include "verifier_service/engine/engine.h"
 
 namespace foretoken::verifier {
@@ -94,6 +98,28 @@ TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
   while (!engine->pulse().is_idle) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_GT(engine->pulse().num_beats, pulse.num_beats);
   engine->Stop();
+}
+
+// Otherwise a long prompt over such a model would look like a device that hangs.
+TEST_F(EngineLaunchTest, APulseBeatsForEveryExpertThatAStepReads) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::RandomCheckpoint("qwen3_moe").directory());
+  std::filesystem::copy(testing::SourcePath("deploy/demo/target/tokenizer.json"), directory.path());
+  model::OpenedModel opened = model::OpenModel({.directory = directory.path()}).value();
+  const model::RunnableModel model = model::LoadModel(std::move(opened),
+                                                      {.max_rows = 512,
+                                                       .context = {.max_context_tokens = 1024, .num_blocks = 64},
+                                                       .max_expert_bytes = size_t{1} << 20},
+                                                      nullptr)
+                                         .value();
+  Use(*model.transformer);
+  InProcessProposers none;
+  const std::unique_ptr<Engine> engine = MakeEngine(none, {});
+  ASSERT_EQ(engine->Submit(engine->Reserve().value(), Request("import os\n", 0, 5)), absl::OkStatus());
+  const uint64_t before = engine->pulse().num_beats;
+  ASSERT_TRUE(engine->Step());
+  EXPECT_GT(engine->pulse().num_beats, before + 5);
+  while (engine->Step()) continue;
 }
 
 TEST_F(EngineLaunchTest, NoResultIsReadBeforeTheDeviceHasIt) {
