@@ -5,16 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/reference/transformer.h"
 #include "tests/testing/models/tiny_models.h"
+#include "tests/testing/models/wrong_switches.h"
 #include "tests/testing/paths.h"
 
 namespace foretoken::reference {
@@ -88,14 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Reference, TinyModelForward, ::testing::ValuesIn(testin
   return name;
 });
 
-// A switch of a family, set wrong.
-struct WrongSwitch {
-  const char* name;
-  const char* model;
-  std::function<void(model::ModelConfig&)> spoil;
-};
-
-class Wrong : public ::testing::TestWithParam<WrongSwitch> {};
+class Wrong : public ::testing::TestWithParam<testing::WrongSwitch> {};
 
 // The comparison above would find each of these mistakes.
 TEST_P(Wrong, MovesTheLogits) {
@@ -114,7 +106,7 @@ TEST_P(Wrong, MovesTheLogits) {
 }
 
 TEST(WrongExperts, MoveTheLogits) {
-  for (const char* model : {"mixtral", "qwen3-moe", "glm4-moe", "gpt-oss"}) {
+  for (const char* model : testing::kModelsWithExperts) {
     const auto right = Transformer::Load(SourcePath("tests/cases/models/") + model, Rounding::kNone);
     ASSERT_TRUE(right.ok()) << right.status();
     const std::vector<int64_t> token_ids = {5, 17, 200};
@@ -127,48 +119,8 @@ TEST(WrongExperts, MoveTheLogits) {
   }
 }
 
-using model::ModelConfig;
-
-INSTANTIATE_TEST_SUITE_P(
-    Switch, Wrong,
-    ::testing::ValuesIn(std::vector<WrongSwitch>{
-        {"NormOffset", "gemma2", [](ModelConfig& c) { c.norm_offset = 0; }},
-        {"NormOffsetWhereThereIsNone", "llama", [](ModelConfig& c) { c.norm_offset = 1; }},
-        {"AttentionScale", "gemma2", [](ModelConfig& c) { c.attention_scale.reset(); }},
-        {"AttentionCap", "gemma2", [](ModelConfig& c) { c.attention_cap.reset(); }},
-        {"LogitCap", "gemma2", [](ModelConfig& c) { c.logit_cap.reset(); }},
-        {"EmbeddingMultiplier", "gemma3", [](ModelConfig& c) { c.embedding_multiplier = 1; }},
-        {"Activation", "gemma3", [](ModelConfig& c) { c.gating.activation = kernels::Activation::kSilu; }},
-        {"WindowOffByOne", "gemma3", [](ModelConfig& c) { c.sliding_windows[0] = *c.sliding_windows[0] - 1; }},
-        {"WindowInTheWrongLayer", "gemma2",
-         [](ModelConfig& c) { std::swap(c.sliding_windows[0], c.sliding_windows[1]); }},
-        {"SlidingRope", "gemma3", [](ModelConfig& c) { c.sliding_rope.reset(); }},
-        {"ResidualMultiplier", "granite", [](ModelConfig& c) { c.residual_multiplier = 1; }},
-        {"LogitMultiplier", "granite", [](ModelConfig& c) { c.logit_multiplier = 1; }},
-        {"GraniteAttentionScale", "granite", [](ModelConfig& c) { c.attention_scale.reset(); }},
-        {"RotaryDim", "phi3-longrope", [](ModelConfig& c) { c.rotary_dim.value() -= 2; }},
-        {"ShortFactors", "phi3-longrope",
-         [](ModelConfig& c) { std::get<model::DivisorScaling>(c.rope.scaling).long_divisors.clear(); }},
-        {"OneExpertTooFew", "qwen3-moe", [](ModelConfig& c) { --c.experts.num_chosen; }},
-        {"WeightsOverAllExperts", "mixtral",
-         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSoftmaxOverAll; }},
-        {"WeightsOverChosenExperts", "qwen3-moe-mixed",
-         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSoftmaxOverChosen; }},
-        {"SigmoidsUndivided", "glm4-moe",
-         [](ModelConfig& c) { c.experts.weighting = kernels::ExpertWeighting::kSigmoid; }},
-        {"ExpertScale", "glm4-moe", [](ModelConfig& c) { c.experts.scale = 1; }},
-        {"RotaryPart", "glm4-moe", [](ModelConfig& c) { c.rotary_dim.reset(); }},
-        {"Sinks", "gpt-oss", [](ModelConfig& c) { c.attention_sinks = false; }},
-        {"LimitOfTheGate", "gpt-oss", [](ModelConfig& c) { c.gating.limit.reset(); }},
-        {"OffsetOfUp", "gpt-oss", [](ModelConfig& c) { c.gating.up_offset = 0; }},
-        {"GateAndUpTakeTurns", "gpt-oss", [](ModelConfig& c) { c.gating.is_interleaved = false; }},
-        {"QuickGelu", "gpt-oss", [](ModelConfig& c) { c.gating.activation = kernels::Activation::kSilu; }},
-        {"TruncatedRamp", "gpt-oss",
-         [](ModelConfig& c) { std::get<model::YarnScaling>(c.rope.scaling).truncate = true; }},
-        {"NormsOfHeadsInsteadOfTheWhole", "olmo2", [](ModelConfig& c) { c.whole_qk_norm = false; }},
-        {"LayersWithoutRotation", "smollm3", [](ModelConfig& c) { c.rotates.clear(); }},
-    }),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Switch, Wrong, ::testing::ValuesIn(testing::kWrongSwitches),
+                         [](const auto& info) { return info.param.name; });
 
 // The file gives five decimals; both sides are float64.
 TEST(DemoModel, ReferenceReproducesItsPublishedLogits) {
