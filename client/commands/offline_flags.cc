@@ -22,6 +22,9 @@ ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the mode
 ABSL_FLAG(std::optional<int64_t>, expert_memory_mb, std::nullopt,
           "MiB for the packed experts of a model with experts, over all ranks; the others are read from its files when "
           "tokens choose them; unset: all experts are kept");
+ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
+          "The longest context of the server whose model this is; it decides the angles of LongRoPE; unset: the "
+          "server's default");
 
 namespace foretoken::client {
 namespace {
@@ -38,6 +41,11 @@ absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
     return absl::InvalidArgumentError(
         absl::StrCat("--expert_memory_mb: expected 1 to ", kMaxMegabytes, ", got ", *expert_memory_mb));
   }
+  const std::optional<int32_t> max_context_tokens = absl::GetFlag(FLAGS_max_context_tokens);
+  if (max_context_tokens && *max_context_tokens < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max_context_tokens: expected at least 2, got ", *max_context_tokens));
+  }
   return OfflineModel{.path = path,
                       .backend = {.device = absl::GetFlag(FLAGS_device),
                                   .num_threads = absl::GetFlag(FLAGS_threads),
@@ -48,7 +56,8 @@ absl::StatusOr<OfflineModel> OfflineModelFromFlags() {
                                                    .activations = absl::GetFlag(FLAGS_activation_quantization),
                                                    .kv_cache = absl::GetFlag(FLAGS_kv_cache_dtype)}},
                       .tensor_parallel = absl::GetFlag(FLAGS_tensor_parallel),
-                      .expert_memory_mb = expert_memory_mb};
+                      .expert_memory_mb = expert_memory_mb,
+                      .max_context_tokens = max_context_tokens};
 }
 
 bool QuantizesAtLoad() {
@@ -57,7 +66,8 @@ bool QuantizesAtLoad() {
 }
 
 std::string Describe(const OfflineModel& options, const model::RunnableModel& model) {
-  return absl::StrCat(options.path, ", ", model.transformer->backend().Describe());
+  const bool is_long = model::TakesLongDivisors(model.config.rope, model.transformer->options().max_positions);
+  return absl::StrCat(options.path, ", ", model.transformer->backend().Describe(), is_long ? " rope-long" : "");
 }
 
 }  // namespace foretoken::client

@@ -15,7 +15,7 @@ absl::StatusOr<OfflineModel> OfflineModelFromFlags();
 // Whether a flag changes how the checkpoint is kept or what it multiplies.
 bool QuantizesAtLoad();
 
-// "models/llama, cpu/avx512_bf16 w4a8-g32"
+// "models/llama, cpu/avx512_bf16 w4a8-g32", and " rope-long" where the model takes the angles for long contexts.
 std::string Describe(const OfflineModel& options, const model::RunnableModel& model);
 
 }  // namespace foretoken::client

@@ -12,7 +12,7 @@
 namespace foretoken::client {
 namespace {
 
-constexpr int64_t kMaxContextTokens = 4096;
+constexpr int32_t kMaxKvBlocks = 32768 / kernels::kKvBlockSize;
 constexpr int32_t kMaxStepRows = 512;
 
 void Take(verifier::SampleOutput& output, Said& said, absl::Status& error) {
@@ -31,12 +31,12 @@ absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
   FT_ASSIGN_OR_RETURN(model::OpenedModel opened, model::OpenModel({.directory = options.path,
                                                                    .backend = options.backend,
                                                                    .tensor_parallel = options.tensor_parallel}));
-  const auto max_context_tokens =
-      static_cast<int32_t>(std::min(opened.config.max_position_embeddings, kMaxContextTokens));
-  FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
-                      model::PlanContext({.max_context_tokens = max_context_tokens,
+  FT_ASSIGN_OR_RETURN(model::ContextPlan context,
+                      model::PlanContext({.max_context_tokens = options.max_context_tokens,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
                                          opened.config));
+  // The longest context decides the angles of LongRoPE, and the blocks decide nothing.
+  context.num_blocks = std::min(context.num_blocks, kMaxKvBlocks);
   return model::LoadModel(
       std::move(opened),
       {.max_rows = kMaxStepRows, .context = context, .max_expert_bytes = model::ExpertBytes(options.expert_memory_mb)},

@@ -25,10 +25,12 @@ struct OfflineModel {
   std::string path;
   kernels::BackendOptions backend;
   int32_t tensor_parallel = 1;
-  std::optional<int64_t> expert_memory_mb;  // MiB of packed experts; unset: all of them
+  std::optional<int64_t> expert_memory_mb;    // MiB of packed experts; unset: all of them
+  std::optional<int32_t> max_context_tokens;  // as a verifier's; unset: what a verifier takes by default
 };
 
-// With contexts of at most 4096 tokens.
+// The model computes what it does on a verifier with the same longest context. K/V holds 32,768 tokens, which is less
+// than a verifier may have, so requests end there.
 absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options);
 
 // What a request with one sample has said.

@@ -60,7 +60,8 @@ absl::StatusOr<Tokens> Encode(const tokenizer::Tokenizer& tokenizer, absl::strin
 }  // namespace
 
 absl::StatusOr<std::vector<TokenScore>> ScoreText(model::RunnableModel& model, absl::string_view text, int32_t window) {
-  const int32_t longest = model.transformer->options().max_positions - 1;  // one token is drawn after the window
+  const int32_t longest =  // one token is drawn after the window
+      std::min(model.transformer->options().max_positions, model.kv.num_blocks * kernels::kKvBlockSize) - 1;
   if (window < kMinWindow || window > longest) {
     return absl::InvalidArgumentError(
         absl::StrCat("--window: expected ", kMinWindow, " to ", longest, " tokens, got ", window));

@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "common/model/expert_store.h"
 #include "common/model/forward_batch.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
@@ -70,6 +71,8 @@ class DraftModel {
   // likeliest token. Empty: the model has none.
   virtual std::span<const float> confidences() const { return {}; }
   virtual kernels::Backend& backend() const = 0;
+  // Of a model with experts.
+  virtual model::ExpertUse expert_use() const { return {}; }
 };
 
 // A model that is ready to draft, and what its proposer says of itself.

@@ -83,7 +83,10 @@ DraftMetrics::DraftMetrics(telemetry::Metrics& metrics)
       answers(metrics.AddCounter("foretoken_draft_answers_total", "First trees sent after an advance.")),
       hits(metrics.AddCounter("foretoken_draft_hits_total", "First trees that existed before the advance.")),
       answer_seconds(metrics.AddHistogram("foretoken_draft_answer_seconds", "Time from an advance to its first tree.",
-                                          {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1})) {}
+                                          {1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1})),
+      expert_loads(
+          metrics.AddCounter("foretoken_draft_expert_loads_total", "Experts that passes read from the model's files.")),
+      expert_bytes(metrics.AddGauge("foretoken_draft_expert_bytes", "Bytes of the packed experts in memory.")) {}
 
 absl::StatusOr<std::unique_ptr<DraftProposer>> DraftProposer::Load(const DraftOptions& options,
                                                                    telemetry::Metrics& metrics) {
@@ -301,6 +304,10 @@ void DraftProposer::CountWork(const DraftForest::Counters& before) {
   metrics_.passes.Increment(static_cast<double>(after.num_passes - before.num_passes));
   metrics_.context_rows.Increment(static_cast<double>(after.num_context_rows - before.num_context_rows));
   metrics_.tree_rows.Increment(static_cast<double>(after.num_tree_rows - before.num_tree_rows));
+  const model::ExpertUse experts = model_->expert_use();
+  metrics_.expert_loads.Increment(
+      static_cast<double>(experts.num_loads - std::exchange(num_expert_loads_, experts.num_loads)));
+  metrics_.expert_bytes.Set(static_cast<double>(experts.num_bytes));
   if (description_.features == nullptr) return;
   const std::optional<std::string> complaint = watch_.Observe(after.num_tried_roots, after.num_hit_roots);
   if (complaint.has_value()) spdlog::error("{}: {}", description_.method, *complaint);

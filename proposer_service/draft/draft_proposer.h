@@ -84,6 +84,8 @@ struct DraftMetrics {
   prometheus::Counter& answers;  // first answers to requests; the hit rate is hits / answers
   prometheus::Counter& hits;
   prometheus::Histogram& answer_seconds;
+  prometheus::Counter& expert_loads;
+  prometheus::Gauge& expert_bytes;
 };
 
 class DraftProposer : public Proposer {
@@ -144,6 +146,7 @@ class DraftProposer : public Proposer {
   const Clock now_;
   const std::function<DraftMailbox::Situation()> situation_;
   DraftMetrics metrics_;
+  uint64_t num_expert_loads_ = 0;  // that the metrics count
   DraftForest forest_;
   DrafterWatch watch_;
   absl::flat_hash_map<const DraftMailbox*, DraftForest::SessionId> session_ids_;

@@ -21,6 +21,8 @@ class TransformerDraft : public DraftModel {
   void Synchronize() override { model_.transformer->Synchronize(); }
   kernels::Backend& backend() const override { return model_.transformer->backend(); }
 
+  model::ExpertUse expert_use() const override { return model_.transformer->expert_use(); }
+
   const model::RunnableModel& runnable() const { return model_; }
 
  private:

@@ -2,6 +2,7 @@
 // A verifier and a draft proposer whose experts do not fit into the memory that they may take. If this test fails,
 // --expert_memory_mb changes tokens or the numerics fingerprint, takes more memory than it says, or is not counted.
 #include <filesystem>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
@@ -28,6 +29,7 @@ class ExpertMemoryOfServices : public ::testing::Test {
     std::string fingerprint;
     double num_loads = 0;
     double num_bytes = 0;
+    std::optional<double> num_draft_loads, num_draft_bytes;  // set where a draft model is embedded
   };
   Served Serve(std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--model=" + directory_.path(), "--threads=2", "--kv_cache_mb=16"});
@@ -39,8 +41,13 @@ class ExpertMemoryOfServices : public ::testing::Test {
       EXPECT_TRUE(generation.ok()) << generation.status();
       if (generation.ok()) served.tokens.push_back(generation->samples[0].token_ids);
     }
-    served.num_loads = verifier.Metrics().at("foretoken_expert_loads_total");
-    served.num_bytes = verifier.Metrics().at("foretoken_expert_bytes");
+    const auto metrics = verifier.Metrics();
+    served.num_loads = metrics.at("foretoken_expert_loads_total");
+    served.num_bytes = metrics.at("foretoken_expert_bytes");
+    if (metrics.contains("foretoken_draft_expert_loads_total")) {
+      served.num_draft_loads = metrics.at("foretoken_draft_expert_loads_total");
+      served.num_draft_bytes = metrics.at("foretoken_draft_expert_bytes");
+    }
     return served;
   }
 
@@ -59,6 +66,9 @@ TEST_F(ExpertMemoryOfServices, ChangesNoTokenAndIsCounted) {
     EXPECT_GT(some.num_loads, 5);
     EXPECT_LE(some.num_bytes, kMiB);
     EXPECT_GE(some.num_bytes, 0.75 * kMiB);
+    EXPECT_GT(some.num_draft_loads, 5);
+    EXPECT_LE(some.num_draft_bytes, kMiB);
+    EXPECT_GE(some.num_draft_bytes, 0.75 * kMiB);
     const Served enough = Serve({ranks, "--expert_memory_mb=5"});
     EXPECT_EQ(enough.tokens, all.tokens);
     EXPECT_EQ(enough.num_loads, 0);

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
+#include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -16,6 +18,7 @@ namespace foretoken::client {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string DemoTarget() { return testing::SourcePath("deploy/demo/target"); }
 
@@ -48,6 +51,18 @@ TEST(ForetokenSelftest, TriesEveryWidth) {
   EXPECT_THAT(outcome.out, HasSubstr("10 of 10 texts are equal"));
 }
 
+TEST(OfflineCommands, SayWhichAnglesTheyTake) {
+  const testing::TempDir dir;
+  dir.CopyFrom(testing::RandomCheckpoint("phi3_longrope").directory());
+  std::filesystem::copy(testing::SourcePath("deploy/demo/target/tokenizer.json"), dir.path());
+  const std::string flags = absl::StrCat("--threads=1 --model=", dir.path());
+  const std::string selftest = absl::StrCat("selftest --tokens=2 --max_width=1 abc ", flags);
+  EXPECT_THAT(RunShell(selftest).out, HasSubstr(" rope-long\n"));
+  EXPECT_THAT(RunShell(selftest + " --max_context_tokens=4096").out, Not(HasSubstr("rope-long")));
+  const std::string text = dir.Write("text", std::string(200, 'a'));
+  EXPECT_THAT(RunShell(absl::StrCat("perplexity --window=32 ", flags, " ", text)).out, HasSubstr(" rope-long\n"));
+}
+
 TEST(OfflineCommands, NameWhatTheyCannotUse) {
   const testing::TempDir dir;
   struct Case {
@@ -69,6 +84,7 @@ TEST(OfflineCommands, NameWhatTheyCannotUse) {
         {"selftest --model=/nowhere", "NOT_FOUND"},
         {absl::StrCat("selftest --max_width=33 ", model), "--max_width: expected 1 to 32, got 33"},
         {absl::StrCat("selftest --expert_memory_mb=0 ", model), "--expert_memory_mb: expected 1 to 1073741824, got 0"},
+        {absl::StrCat("selftest --max_context_tokens=1 ", model), "--max_context_tokens: expected at least 2, got 1"},
         {absl::StrCat("selftest --tokens=0 ", model), "--tokens: expected 1 to 2048, got 0"},
         {absl::StrCat("selftest --weight_quantization=int3 ", model), "weight_quantization"}}) {
     const Outcome outcome = RunShell(absl::StrCat(c.arguments, " 2>&1"));

@@ -80,6 +80,26 @@ TEST(Perplexity, ScoresAModelWhoseExpertsAreNotAllInMemory) {
   EXPECT_EQ(perplexities[0], perplexities[1]);
 }
 
+TEST(Perplexity, TakesTheAnglesThatAServerWithTheSameLongestContextTakes) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::RandomCheckpoint("phi3_longrope").directory());
+  std::filesystem::copy(testing::SourcePath("deploy/demo/target/tokenizer.json"), directory.path());
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "the cat sat on the mat and ";
+  std::vector<double> perplexities;
+  for (const std::optional<int32_t> longest :
+       {std::optional<int32_t>(), std::optional<int32_t>(4097), std::optional<int32_t>(4096)}) {
+    auto model = LoadOffline({.path = directory.path(), .max_context_tokens = longest});
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->transformer->options().max_positions, longest.value_or(8192));
+    perplexities.push_back(Summarize(ScoreText(*model, text, /*window=*/32).value()).perplexity);
+  }
+  EXPECT_EQ(perplexities[0], perplexities[1]);
+  EXPECT_NE(perplexities[0], perplexities[2]);
+  EXPECT_THAT(LoadOffline({.path = directory.path(), .max_context_tokens = 8193}).status().message(),
+              HasSubstr("--max_context_tokens: expected at most the model's 8192, got 8193"));
+}
+
 TEST(Perplexity, RefusesByName) {
   auto model = LoadOffline({.path = testing::SourcePath("deploy/demo/target")});
   ASSERT_TRUE(model.ok()) << model.status();

@@ -4,7 +4,9 @@
 #include "proposer_service/draft/draft_proposer.h"
 
 #include <algorithm>
+#include <filesystem>
 
+#include "common/base/mapped_file.h"
 #include "common/rpc/server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,6 +14,7 @@
 #include "tests/testing/cases/tree_columns.h"
 #include "tests/testing/models/draft_model.h"
 #include "tests/testing/models/gguf_twin.h"
+#include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::proposer {
@@ -273,6 +276,34 @@ TEST(LoadedDraftProposer, ReadsAGgufFileLikeADirectory) {
   const auto from_directory = DraftProposer::Load({.model_directory = directory}, of_directory);
   ASSERT_TRUE(from_file.ok()) << from_file.status();
   EXPECT_EQ((*from_file)->Describe().vocabulary_fingerprint, (*from_directory)->Describe().vocabulary_fingerprint);
+}
+
+// Experts are read while the thread grows trees, so the page shows what that costs.
+TEST(LoadedDraftProposer, CountsTheExpertsThatItReads) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::RandomCheckpoint("qwen3_moe").directory());
+  std::filesystem::copy(SourcePath("deploy/demo/target/tokenizer.json"), directory.path());
+  telemetry::Metrics registry;
+  const auto draft =
+      DraftProposer::Load({.model_directory = directory.path(), .num_threads = 1, .expert_memory_mb = 1}, registry);
+  ASSERT_TRUE(draft.ok()) << draft.status();
+  const auto session = (*draft)->Open({});
+  session->Append(std::vector<int32_t>(60, 5));
+  session->Want({.node_budget = 16});
+  while ((*draft)->Step()) continue;
+  const DraftMetrics metrics(registry);
+  EXPECT_GT(metrics.expert_loads.Value(), 5);
+  EXPECT_GT(metrics.expert_bytes.Value(), 0);
+  EXPECT_LE(metrics.expert_bytes.Value(), 1 << 20);
+}
+
+TEST(DraftMetrics, AreOnThePageOfMetrics) {
+  telemetry::Metrics registry;
+  const DraftMetrics metrics(registry);
+  const std::string page = base::ReadFile(SourcePath("docs/metrics.md")).value();
+  for (const prometheus::MetricFamily& family : registry.Collect()) {
+    EXPECT_THAT(page, ::testing::HasSubstr("`" + family.name + "`"));
+  }
 }
 
 TEST(LoadedDraftProposer, NamesTheWrongOption) {

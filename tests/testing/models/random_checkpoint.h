@@ -16,10 +16,15 @@ namespace foretoken::testing {
 
 inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mistral", "qwen2", "qwen3", "olmo2"};
 
+// Those that only four ranks cut in a new way: experts, what all tokens share beside them, sinks, fused matrices, and
+// for gpt_oss parts of MXFP4 matrices that are no whole groups.
+inline constexpr const char* kRandomFamilies[] = {"qwen3_moe", "glm4_moe", "gpt_oss", "phi3_longrope", "gemma2"};
+
 class RandomCheckpoint {
  public:
-  // `name` is one of kRandomCheckpoints, or qwen3_moe, whose 24 experts have 4.5 MiB. The vocabulary size, 301, is a
-  // multiple of no tile or rank count; qwen3_moe has that of the demo's tokenizer.
+  // `name` is one of the lists above. The 24 experts of qwen3_moe have 4.5 MiB. The contexts of phi3_longrope are long
+  // from 4,097 tokens on. The vocabulary size, 301, is a multiple of no tile or rank count; these two have that of the
+  // demo's tokenizer.
   explicit RandomCheckpoint(const std::string& name);
 
   const std::string& directory() const { return dir_.path(); }
