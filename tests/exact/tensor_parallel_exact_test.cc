@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -23,14 +24,17 @@ namespace {
 
 constexpr int32_t kNumTokens = 100;
 
-bool IsRandom(const std::string& name) {
-  return std::ranges::find(kRandomCheckpoints, name) != std::end(kRandomCheckpoints);
+bool IsIn(std::span<const char* const> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
-// The families without a random checkpoint have a tiny model, which two ranks can share.
+bool IsRandom(const std::string& name) { return IsIn(kRandomCheckpoints, name) || IsIn(kRandomFamilies, name); }
+
+// The families that are not in kRandomCheckpoints. Most of them are tiny models, which two ranks can share.
 std::vector<const char*> OtherFamilies() {
   std::vector<const char*> names;
-  std::ranges::copy_if(kFamilyModels, std::back_inserter(names), [](const char* name) { return !IsRandom(name); });
+  std::ranges::copy_if(kFamilyModels, std::back_inserter(names),
+                       [](const char* name) { return !IsIn(kRandomCheckpoints, name); });
   return names;
 }
 
@@ -60,6 +64,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvariance, kModelsAndDegrees, Na
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvarianceLong, kModelsAndDegrees, NameOf);
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelInvariance,
                          ::testing::Combine(::testing::ValuesIn(OtherFamilies()), ::testing::Values(2)), NameOf);
+INSTANTIATE_TEST_SUITE_P(RandomFamilies, TensorParallelInvariance,
+                         ::testing::Combine(::testing::ValuesIn(kRandomFamilies), ::testing::Values(4)), NameOf);
 
 TEST_P(TensorParallelInvarianceLong, HoldsInBatchesOf1To64Sequences) {
   LoadedModel model = Load();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The demo draft model, ready to run, with a K/V cache of a chosen size.
+// The demo draft model, ready to run, with a K/V cache of a chosen size. Or another model with the demo's tokenizer.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ struct DraftModelOptions {
   int32_t max_rows = 512;
   int num_threads = 2;
   std::string device = TestDevice();
+  std::string other_model;  // a directory whose model is taken instead; its tokens are among the demo's
 };
 
 inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}) {
@@ -26,6 +28,11 @@ inline model::RunnableModel LoadDraftModel(const DraftModelOptions& options = {}
       model::OpenModel({.directory = SourcePath("deploy/demo/draft"),
                         .backend = {.device = options.device, .num_threads = options.num_threads}})
           .value();
+  if (!options.other_model.empty()) {
+    opened.config = model::LoadModelConfig(options.other_model).value();
+    opened.weights = std::make_unique<const quantization::OpenedWeights>(
+        std::make_shared<const weights::Checkpoint>(weights::Checkpoint::Open(options.other_model).value()));
+  }
   const model::ContextPlan context = {.max_context_tokens = 1024, .num_blocks = options.num_blocks};
   return model::LoadModel(std::move(opened), {.max_rows = options.max_rows, .context = context}, nullptr).value();
 }
