@@ -2,6 +2,7 @@
 #include "kernels/quantize.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -13,11 +14,17 @@ namespace {
 // Groups with a smaller scale become zeros: the scale's reciprocal may not be finite.
 constexpr float kSmallest = std::numeric_limits<float>::min();
 
+// NaN if a value is not finite. The bits of magnitudes are integers in the order of the values: an infinity is above
+// all finite ones, and a NaN above that.
 float MaxMagnitude(const float* values, int64_t count) {
-  float max = 0;
-  for (int64_t i = 0; i < count; ++i) max = std::max(max, std::fabs(values[i]));
-  return max;
+  uint32_t max = 0;
+  for (int64_t i = 0; i < count; ++i) max = std::max(max, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
+  const float magnitude = std::bit_cast<float>(max);
+  return std::isfinite(magnitude) ? magnitude : std::numeric_limits<float>::quiet_NaN();
 }
+
+// The scale of a group whose integers are all zeros: NaN stays, so that it shows in every product.
+float ScaleOfZeros(float scale) { return std::isnan(scale) ? scale : 0; }
 
 // To nearest, ties to even, for magnitudes below 2^22: the sum's spacing is 1. Compilers vectorise it everywhere.
 float Round(float value) {
@@ -25,7 +32,6 @@ float Round(float value) {
   return (value + kSpacing) - kSpacing;
 }
 
-// A NaN becomes `low`.
 float Clamped(float value, float low, float high) { return std::min(high, std::max(low, value)); }
 
 }  // namespace
@@ -35,7 +41,7 @@ float QuantizeGroup(const float* values, int64_t count, int bits, uint8_t* codes
   const float scale = FloatFromBf16(Bf16FromFloat(MaxMagnitude(values, count) / (center - 0.5f)));
   if (!(scale >= kSmallest)) {
     std::fill_n(codes, count, static_cast<uint8_t>(center));
-    return 0;
+    return ScaleOfZeros(scale);
   }
   const float inverse = 1 / scale;
   for (int64_t i = 0; i < count; ++i) {
@@ -50,7 +56,7 @@ float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers) {
   const float scale = max / 127;
   if (!(scale >= kSmallest)) {
     std::fill_n(integers, count, int8_t{0});
-    return 0;
+    return ScaleOfZeros(scale);
   }
   const float inverse = 127 / max;
   for (int64_t i = 0; i < count; ++i) {
@@ -61,18 +67,12 @@ float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers) {
 }
 
 float QuantizeKv(KvCacheDtype dtype, const float* values, int64_t count, uint8_t* codes) {
-  float zero = 0;  // NaN if a value is not finite
-  for (int64_t i = 0; i < count; ++i) zero += values[i] * 0.0f;
-  if (std::isnan(zero)) {
-    std::fill_n(codes, count, uint8_t{0});
-    return std::numeric_limits<float>::quiet_NaN();
-  }
   if (dtype == KvCacheDtype::kInt8) return QuantizeRowGroup(values, count, reinterpret_cast<int8_t*>(codes));
   const float max = MaxMagnitude(values, count);
   const float scale = max / kMaxE4m3;
   if (!(scale >= kSmallest)) {
     std::fill_n(codes, count, uint8_t{0});
-    return 0;
+    return ScaleOfZeros(scale);
   }
   const float inverse = kMaxE4m3 / max;
   for (int64_t i = 0; i < count; ++i) codes[i] = E4m3FromFloat(values[i] * inverse);

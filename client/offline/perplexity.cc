@@ -81,6 +81,10 @@ absl::StatusOr<std::vector<TokenScore>> ScoreText(model::RunnableModel& model, a
     FT_ASSIGN_OR_RETURN(const std::vector<Said> said, RunToEnd(model, silent, {ScoringRequest(std::move(ids))}));
     const std::vector<kernels::RowLogprobs>& rows = said[0].prompt_logprobs;
     for (size_t i = window / 2; i < rows.size(); ++i) {
+      if (rows[i].top.empty() || !std::isfinite(rows[i].token.logprob)) {
+        return absl::InternalError(absl::StrCat("window ", at / num_own + 1, ", token ", i + 2,
+                                                ": the model's log-probabilities are not finite"));
+      }
       scores.push_back({.logprob = rows[i].token.logprob, .likeliest_id = rows[i].top[0].token_id});
     }
   }

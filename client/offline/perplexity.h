@@ -24,7 +24,8 @@ struct TokenScore {
   int32_t likeliest_id = 0;  // the token that the model holds for the likeliest
 };
 
-// INVALID_ARGUMENT for a text shorter than a window, or a window longer than the model's context.
+// INVALID_ARGUMENT for a text shorter than a window, or a window longer than the model's context. INTERNAL, with the
+// window and the token, both from 1, if the model's log-probabilities are not finite.
 absl::StatusOr<std::vector<TokenScore>> ScoreText(model::RunnableModel& model, absl::string_view text, int32_t window);
 
 struct TextSummary {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -39,14 +40,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kRowsAtOnce = 64;
 
-// What becomes of one tensor of the input, or of one quantised matrix.
+// What becomes of one tensor of the input, or of one matrix that is written in another form.
 struct Item {
   std::string name;  // of a tensor; of a matrix without its ".weight"
   const weights::StoredTensor* copied = nullptr;
   quantization::FoundWeight matrix;       // where nothing is copied
   int64_t num_rows = 0, num_columns = 0;  // of the matrix
-  int bits = 0;
-  std::vector<TensorHeader> headers;  // of the tensors to write
+  int bits = 0;                           // of the integers; 0: bf16
+  std::vector<TensorHeader> headers;      // of the tensors to write
 
   int64_t num_bytes() const {
     int64_t total = 0;
@@ -77,31 +78,56 @@ void AppendCodes(std::span<const uint8_t> codes, int bits, std::vector<std::byte
   }
 }
 
-absl::Status WriteMatrix(const Item& item, int64_t group_size, SafetensorsWriter& file) {
-  std::vector<float> values(kRowsAtOnce * item.num_columns);
-  std::vector<uint8_t> codes(item.num_columns);
-  std::vector<uint16_t> scales;
-  std::vector<std::byte> packed;
-  for (int64_t first = 0; first < item.num_rows; first += kRowsAtOnce) {
-    const int64_t num_rows = std::min(kRowsAtOnce, item.num_rows - first);
-    if (item.matrix.stored != nullptr) {
-      item.matrix.stored->ReadValues(first, num_rows, values.data());
-    } else {
-      ReadFloats(item.matrix.floats, first * item.num_columns, num_rows * item.num_columns, values.data());
+// Some rows of the matrix, each value rounded to bf16, as a server does before it makes integers.
+std::vector<uint16_t> ReadRows(const Item& item, int64_t first, int64_t num_rows) {
+  std::vector<float> values(num_rows * item.num_columns);
+  if (item.matrix.stored != nullptr) {
+    item.matrix.stored->ReadValues(first, num_rows, values.data());
+  } else {
+    ReadFloats(item.matrix.floats, first * item.num_columns, num_rows * item.num_columns, values.data());
+  }
+  std::vector<uint16_t> rounded(values.size());
+  std::ranges::transform(values, rounded.begin(), kernels::Bf16FromFloat);
+  return rounded;
+}
+
+// Rounds a row to integers. Appends its codes and scales.
+absl::Status QuantizeRow(const Item& item, std::span<const uint16_t> row, int64_t group_size,
+                         std::vector<std::byte>& packed, std::vector<uint16_t>& scales) {
+  std::vector<float> values(row.size());
+  std::ranges::transform(row, values.begin(), kernels::FloatFromBf16);
+  std::vector<uint8_t> codes(row.size());
+  for (size_t at = 0; at < row.size(); at += static_cast<size_t>(group_size)) {
+    const float scale = kernels::QuantizeGroup(values.data() + at, group_size, item.bits, codes.data() + at);
+    if (std::isnan(scale)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(item.name, ".weight: expected values that bf16 holds, got one that is not finite there"));
     }
-    packed.clear();
-    for (int64_t row = 0; row < num_rows; ++row) {
-      for (int64_t at = 0; at < item.num_columns; at += group_size) {
-        scales.push_back(kernels::Bf16FromFloat(kernels::QuantizeGroup(values.data() + row * item.num_columns + at,
-                                                                       group_size, item.bits, codes.data() + at)));
-      }
-      AppendCodes(codes, item.bits, packed);
+    scales.push_back(kernels::Bf16FromFloat(scale));
+  }
+  AppendCodes(codes, item.bits, packed);
+  return absl::OkStatus();
+}
+
+absl::Status WriteMatrix(const Item& item, int64_t group_size, SafetensorsWriter& file) {
+  std::vector<uint16_t> scales;
+  for (int64_t first = 0; first < item.num_rows; first += kRowsAtOnce) {
+    const std::vector<uint16_t> rows = ReadRows(item, first, std::min(kRowsAtOnce, item.num_rows - first));
+    if (item.bits == 0) {
+      FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(rows))));
+      continue;
+    }
+    std::vector<std::byte> packed;
+    for (auto rest = std::span(rows); !rest.empty(); rest = rest.subspan(item.num_columns)) {
+      FT_RETURN_IF_ERROR(QuantizeRow(item, rest.first(item.num_columns), group_size, packed, scales));
     }
     FT_RETURN_IF_ERROR(file.Append(packed));
   }
-  FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(scales))));
-  const int64_t shape[] = {item.num_rows, item.num_columns};
-  FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(shape))));
+  if (item.bits != 0) {
+    FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(scales))));
+    const int64_t shape[] = {item.num_rows, item.num_columns};
+    FT_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(shape))));
+  }
   for (const quantization::NamedTensor& named : item.matrix.tensors) {
     weights::ReleasePages(named.tensor->bytes.data(), named.tensor->bytes.size());
   }
@@ -111,7 +137,7 @@ absl::Status WriteMatrix(const Item& item, int64_t group_size, SafetensorsWriter
 absl::StatusOr<Item> MatrixItem(const weights::Checkpoint& checkpoint, const model::WeightName& weight,
                                 const model::ModelConfig& config, int bits, int64_t group_size) {
   const int64_t num_rows = weight.shape[0], num_columns = weight.shape[1];
-  if (num_columns % group_size != 0) {
+  if (bits != 0 && num_columns % group_size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(checkpoint.directory(), ": ", weight.name,
                                                    ": --group_size: expected a divisor of its ", num_columns,
                                                    " inputs, got ", group_size));
@@ -123,6 +149,10 @@ absl::StatusOr<Item> MatrixItem(const weights::Checkpoint& checkpoint, const mod
   FT_ASSIGN_OR_RETURN(item.matrix,
                       quantization::FindWeight(checkpoint, weight.name, weight.shape, config.quantization));
   const auto num_codes = static_cast<size_t>(num_rows * num_columns);
+  if (bits == 0) {
+    item.headers = {{weight.name, "BF16", {num_rows, num_columns}, num_codes * sizeof(uint16_t)}};
+    return item;
+  }
   const int64_t num_groups = num_columns / group_size;
   item.headers = {
       {item.name + ".weight_packed", "I32", {num_rows, num_columns * bits / 32}, num_codes * bits / 8},
@@ -131,7 +161,18 @@ absl::StatusOr<Item> MatrixItem(const weights::Checkpoint& checkpoint, const mod
   return item;
 }
 
-// The matrices of the layers, and the head if it is asked for, and then every tensor that they do not read.
+// Whether the matrix is read alike where its tensors stand in the new checkpoint, which has a declaration of its own.
+bool KeepsItsMeaning(const weights::Checkpoint& checkpoint, const model::WeightName& weight,
+                     const quantization::FoundWeight& found, const QuantizeOptions& options) {
+  if (found.stored == nullptr) return true;
+  const quantization::QuantizationConfig declared = {
+      .is_declared = true, .bits = {options.bits}, .group_sizes = {options.group_size}};
+  const auto again = quantization::FindWeight(checkpoint, weight.name, weight.shape, declared);
+  return again.ok() && again->format == found.format;
+}
+
+// The matrices of the layers, and the head if it is asked for. Then the embedding and the head as bf16, if they are
+// quantised and would be read in another way. Then every tensor that none of these reads.
 absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint, const model::ModelConfig& config,
                                           const QuantizeOptions& options) {
   const model::ModelWeightNames names = model::NameWeights(config);
@@ -140,10 +181,15 @@ absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint,
     for (model::WeightName& weight : model::ListMatrices(layer)) matrices.emplace_back(std::move(weight), options.bits);
   }
   if (options.head_bits != 0) matrices.emplace_back(names.head, options.head_bits);
+  for (const model::WeightName& weight : {names.embed, names.head}) {
+    const auto has_its_name = [&](const auto& matrix) { return matrix.first.name == weight.name; };
+    if (std::ranges::none_of(matrices, has_its_name)) matrices.emplace_back(weight, 0);
+  }
   std::vector<Item> items;
   std::set<std::string> replaced;
   for (const auto& [weight, bits] : matrices) {
     FT_ASSIGN_OR_RETURN(Item item, MatrixItem(checkpoint, weight, config, bits, options.group_size));
+    if (bits == 0 && KeepsItsMeaning(checkpoint, weight, item.matrix, options)) continue;
     for (const quantization::NamedTensor& named : item.matrix.tensors) replaced.insert(named.name);
     items.push_back(std::move(item));
   }
@@ -202,6 +248,7 @@ Json QuantizationConfigOf(const QuantizeOptions& options, std::span<const Item> 
   for (const Item& item : items) {
     absl::string_view name = item.name;
     const bool is_matrix = item.copied != nullptr && item.copied->shape.size() == 2;
+    if (item.copied == nullptr && item.bits == 0) ignored.emplace(name);
     if (is_matrix && absl::ConsumeSuffix(&name, ".weight")) ignored.emplace(name);
   }
   if (options.head_bits != 0 && options.head_bits != options.bits) {
@@ -262,13 +309,13 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
                      "a server quantises one at load, with --weight_quantization"));
   }
   FT_ASSIGN_OR_RETURN(model::ModelConfig config, model::LoadModelConfig(options.input));
+  FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
+  FT_RETURN_IF_ERROR(model::FitToCheckpoint(checkpoint, config).status());
   if (options.head_bits != 0 && config.tie_word_embeddings) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.input, ": --head_bits: its head is its embedding, which such checkpoints keep as it is; ",
                      "--head_quantization of a server quantises it at load"));
   }
-  FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
-  model::FindStoredNames(checkpoint, config);
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
   FT_RETURN_IF_ERROR(MakeOutput(options.output));
 
@@ -286,7 +333,7 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
     for (const Item& item : files[i]) {
       FT_RETURN_IF_ERROR(item.copied != nullptr ? file.Append(item.copied->bytes)
                                                 : WriteMatrix(item, options.group_size, file));
-      size.num_matrices += item.copied == nullptr ? 1 : 0;
+      size.num_matrices += item.bits != 0 ? 1 : 0;
       size.num_bytes_after += item.num_bytes();
       progress(size.num_bytes_after, num_bytes);
     }

@@ -6,9 +6,11 @@
 //   FT_ASSIGN_OR_RETURN(const QuantizedSize size,
 //                       QuantizeCheckpoint({.input = "models/llama", .output = "models/llama-w4", .bits = 4}));
 //
-// The input may be quantised itself, in any form that the product reads. Every other file of it is copied, but not
-// weights in other forms. The memory needed is some rows of a matrix, and the scales of one.
-// Errors: INVALID_ARGUMENT names a matrix whose inputs the group size does not divide, or an output that exists.
+// The input may be quantised itself, in any form that the product reads. A quantised embedding or head stays as it is,
+// or becomes bf16 if it cannot be read without the input's declaration. Every other file of the input is copied, but
+// not weights in other forms. The memory needed is some rows of a matrix, and the scales of one. Errors:
+// INVALID_ARGUMENT names a matrix whose inputs the group size does not divide, a matrix with a value that is not finite
+// as bf16, or an output that exists.
 #pragma once
 
 #include <cstdint>

@@ -227,6 +227,7 @@ TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
                                                                          {127, 126.5f, 0.5f, 1.5f}}) {
       SCOPED_TRACE(::testing::Message() << "K " << num_inputs << " " << ::testing::PrintToString(odd));
       MatMulInput input = RandomInput(1, 16, num_inputs);
+      const bool is_broken = std::ranges::any_of(odd, [](float value) { return !std::isfinite(value); });
       if (odd.size() == 1 && std::fabs(odd[0]) < 0x1p-120f) std::ranges::fill(input.x, uint16_t{0});
       for (size_t i = 0; i < std::min<size_t>(odd.size(), num_inputs); ++i) input.x[i] = Bf16FromFloat(odd[i]);
       std::vector<float> x(GetParam().group_size);
@@ -242,11 +243,24 @@ TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
         int64_t sum = 0;
         for (int64_t i = 0; i < num_inputs; ++i) sum += std::lround(row[i] / weight_scale) * integers[i];
         const float expected = static_cast<float>(sum) * (weight_scale * scale);
-        ASSERT_EQ(std::isfinite(out[output]), std::isfinite(expected)) << output;
-        if (!std::isfinite(expected)) continue;
-        EXPECT_EQ(out[output], expected) << output;
+        ASSERT_EQ(std::isnan(expected), is_broken);
+        if (is_broken) {
+          EXPECT_TRUE(std::isnan(out[output])) << output;
+        } else {
+          EXPECT_EQ(out[output], expected) << output;
+        }
       }
     }
+  }
+}
+
+// A broken model must not serve plausible text.
+TEST_P(IntegerMatMulTest, ShowsAWeightThatIsNotFinite) {
+  for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3.4e38f}) {
+    MatMulInput input = RandomInput(3, 40, 200);
+    input.weight[17 * 200 + 133] = odd;  // of output 17; bf16 has no value as large as the last one
+    const std::vector<float> out = Run(input, *Prepare(input));
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i % 40 == 17) << i;
   }
 }
 

@@ -20,6 +20,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -203,17 +205,19 @@ inline __m512 LoadValues(const uint16_t* x, int64_t count) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x)), 16));
 }
 
-// QuantizeRowGroup, with the same bits. A NaN is no maximum, and becomes -127.
+// QuantizeRowGroup, with the same bits.
 RowGroup QuantizeGroupOfRow(const uint16_t* x, int64_t count, const IntegerPanels& layout, std::byte* integers) {
-  __m512 largest = _mm512_setzero_ps();
+  // The bits of magnitudes are in the order of the values, and a NaN is above all.
+  __m512i largest = _mm512_setzero_si512();
   for (int64_t i = 0; i < layout.group_size; i += 16) {
-    largest = _mm512_max_ps(_mm512_abs_ps(LoadValues(x + i, count - i)), largest);
+    largest = _mm512_max_epu32(_mm512_castps_si512(_mm512_abs_ps(LoadValues(x + i, count - i))), largest);
   }
-  const float max = _mm512_reduce_max_ps(largest);
+  const float max = std::bit_cast<float>(_mm512_reduce_max_epu32(largest));
   const float scale = max / 127;
-  if (!(scale >= std::numeric_limits<float>::min())) {
+  if (!(scale >= std::numeric_limits<float>::min()) || std::isinf(scale)) {
     std::fill_n(integers, layout.group_size, std::byte{0});
-    return {.scale = 0};
+    const float shown = std::isfinite(scale) ? 0 : std::numeric_limits<float>::quiet_NaN();
+    return {.scale = shown, .sum = shown};
   }
   const __m512 inverse = _mm512_set1_ps(127 / max);
   __m512i sums = _mm512_setzero_si512();

@@ -14,6 +14,8 @@
 
 #include "client/offline/offline_engine.h"
 #include "client/offline/oracle_proposer.h"
+#include "common/base/mapped_file.h"
+#include "common/weights/checkpoint.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -41,6 +43,12 @@ TEST(Perplexity, ComparesTokenByToken) {
   EXPECT_EQ(Compare(before, before).ratio, 1);
 }
 
+std::string Disorder() {
+  std::string text;
+  for (uint32_t i = 0, state = 1; i < 1000; ++i) text += static_cast<char>('!' + (state = state * 75 % 65537) % 90);
+  return text;
+}
+
 TEST(Perplexity, ScoresTheSecondHalfOfEveryWindow) {
   auto model = LoadOffline({.path = testing::SourcePath("deploy/demo/target")});
   ASSERT_TRUE(model.ok()) << model.status();
@@ -54,9 +62,7 @@ TEST(Perplexity, ScoresTheSecondHalfOfEveryWindow) {
   ASSERT_TRUE(scores.ok()) << scores.status();
   EXPECT_EQ(scores->size(), num_windows * (64 - 1 - 32));
   // A text that repeats itself is easy, and a text without order is not.
-  std::string disorder;
-  for (uint32_t i = 0, state = 1; i < 1000; ++i) disorder += static_cast<char>('!' + (state = state * 75 % 65537) % 90);
-  const auto hard = ScoreText(*model, disorder, /*window=*/64);
+  const auto hard = ScoreText(*model, Disorder(), /*window=*/64);
   ASSERT_TRUE(hard.ok()) << hard.status();
   EXPECT_LT(4 * Summarize(*scores).perplexity, Summarize(*hard).perplexity);
 }
@@ -98,6 +104,27 @@ TEST(Perplexity, TakesTheAnglesThatAServerWithTheSameLongestContextTakes) {
   EXPECT_NE(perplexities[0], perplexities[2]);
   EXPECT_THAT(LoadOffline({.path = directory.path(), .max_context_tokens = 8193}).status().message(),
               HasSubstr("--max_context_tokens: expected at most the model's 8192, got 8193"));
+}
+
+// An infinity in the embedding, which is the head, too: a logit is +inf in the rows that multiply it with a positive
+// value, and -inf, which is a token that never comes, in all others.
+TEST(Perplexity, NamesTheTokenWhoseLogitsAreNotFinite) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::SourcePath("deploy/demo/target"));
+  const std::string path = directory.path() + "/model.safetensors";
+  std::string file = base::ReadFile(path).value();
+  const auto checkpoint = weights::Checkpoint::Open(directory.path()).value();
+  const weights::StoredTensor& embed = *checkpoint.FindStored("model.embed_tokens.weight");
+  const std::string bytes(reinterpret_cast<const char*>(embed.bytes.data()), embed.bytes.size());
+  file.replace(file.find(bytes) + bytes.size() - 2 * 254, 2, "\x80\x7f");  // of the last token
+  std::filesystem::remove(path);
+  directory.Write("model.safetensors", file);
+  auto model = LoadOffline({.path = directory.path()});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status status = ScoreText(*model, Disorder(), /*window=*/64).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.ToString(), HasSubstr("window 1, token "));
+  EXPECT_THAT(status.ToString(), HasSubstr("log-probabilities are not finite"));
 }
 
 TEST(Perplexity, RefusesByName) {

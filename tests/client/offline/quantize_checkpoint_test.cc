@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -21,7 +22,9 @@
 #include "common/weights/checkpoint.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/models/append_tensor.h"
+#include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
+#include "tests/testing/models/quantized_twins.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 
@@ -72,6 +75,49 @@ TEST(QuantizeCheckpoint, GivesTheLogitsThatTheFlagOfAServerGives) {
     EXPECT_EQ(quantised, Logprobs(DemoTarget(), {.weights = c.flag, .group_size = static_cast<int>(c.group_size)}));
     EXPECT_NE(quantised, plain);
   }
+}
+
+std::string TinyModel(const std::string& name) { return testing::SourcePath("tests/cases/models/" + name); }
+
+const testing::QuantizedFormat& Format(const std::string& name) {
+  return *std::ranges::find(testing::QuantizedFormats(), name, &testing::QuantizedFormat::name);
+}
+
+std::vector<testing::Row> Logits(const std::string& directory, const kernels::QuantizationOptions& quantization = {}) {
+  testing::LoadedModel model = testing::LoadModel(directory, {.quantization = quantization});
+  const std::vector<int32_t> tokens = testing::RandomTokens(12, 100, 7);
+  return testing::DecodeChain(model, {.tokens = tokens, .block_table = testing::Iota(0, 5)});
+}
+
+// A server rounds every value to bf16 before it makes integers.
+TEST(QuantizeCheckpoint, GivesTheLogitsOfTheFlagForValuesThatBf16DoesNotHold) {
+  const testing::QuantizedTwins fp8(Format("fp8_channel")), zeros(Format("packed_8_zeros"));
+  for (const std::string& input :
+       {TinyModel("qwen3-tied"), TinyModel("llama-yarn"), fp8.quantized.path(), zeros.quantized.path()}) {
+    for (const int bits : {4, 8}) {
+      SCOPED_TRACE(absl::StrCat(input, " ", bits));
+      const testing::TempDir dir;
+      const auto size = Quantize({.input = input, .output = dir.path(), .bits = bits});
+      ASSERT_TRUE(size.ok()) << size.status();
+      EXPECT_TRUE(testing::SameBits(Logits(dir.path()), Logits(input, {.weights = bits == 4 ? "int4" : "int8"})));
+    }
+  }
+}
+
+TEST(QuantizeCheckpoint, RefusesAMatrixWithAValueThatIsNotFinite) {
+  const testing::QuantizedTwins twins(Format("packed_4_group"));
+  const std::string path = twins.plain.path() + "/model.safetensors", name = "model.layers.1.mlp.down_proj";
+  std::string file = base::ReadFile(path).value();
+  const auto checkpoint = weights::Checkpoint::Open(twins.plain.path()).value();
+  const auto bytes = checkpoint.FindStored(name + ".weight")->bytes;
+  file.replace(file.find(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())) + 2 * 777, 2,
+               "\xc0\x7f");
+  const testing::TempDir broken, output;
+  broken.Write("config.json", testing::QuantizedTwins::Config().dump());
+  broken.Write("model.safetensors", file);
+  const absl::Status status = Quantize({.input = broken.path(), .output = output.path()}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr(name + ".weight: expected values that bf16 holds"));
 }
 
 TEST(QuantizeCheckpoint, SplitsFilesAndTheResultIsTheSame) {
@@ -132,7 +178,20 @@ TEST(QuantizeCheckpoint, LeavesNoDeclarationOfTheFirstFormBehind) {
   EXPECT_TRUE(std::filesystem::exists(output.path() + "/new/tokenizer.json"));
 }
 
-std::string TinyModel(const std::string& name) { return testing::SourcePath("tests/cases/models/" + name); }
+// What a quantised head means depends on a declaration, which the new checkpoint does not have.
+TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedHead) {
+  const testing::QuantizedTwins twins(Format("gptq_4_v2"));
+  const testing::TempDir quantized, plain;
+  ASSERT_TRUE(Quantize({.input = twins.quantized.path(), .output = quantized.path(), .bits = 8}).ok());
+  ASSERT_TRUE(Quantize({.input = twins.plain.path(), .output = plain.path(), .bits = 8}).ok());
+  EXPECT_TRUE(testing::SameBits(Logits(quantized.path()), Logits(plain.path())));
+  const auto checkpoint = weights::Checkpoint::Open(quantized.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_NE(checkpoint->FindStored("lm_head.weight"), nullptr);
+  EXPECT_EQ(checkpoint->FindStored("lm_head.qweight"), nullptr);
+  const std::string config = base::ReadFile(quantized.path() + "/config.json").value();
+  EXPECT_THAT(nlohmann::json::parse(config)["quantization_config"]["ignore"], ::testing::Contains("lm_head"));
+}
 
 // A stored matrix of Phi-3 is three matrices of the layer, and a server digests each stored row once.
 TEST(QuantizeCheckpoint, TheResultCanBeDigested) {
