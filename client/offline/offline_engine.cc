@@ -2,6 +2,7 @@
 #include "client/offline/offline_engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,6 @@ namespace foretoken::client {
 namespace {
 
 constexpr int32_t kMaxKvBlocks = 32768 / kernels::kKvBlockSize;
-constexpr int32_t kMaxStepRows = 512;
 
 void Take(verifier::SampleOutput& output, Said& said, absl::Status& error) {
   error.Update(output.error);
@@ -22,6 +22,7 @@ void Take(verifier::SampleOutput& output, Said& said, absl::Status& error) {
     auto& logprobs = output.prompt->logprobs;
     std::move(logprobs.begin(), logprobs.end(), std::back_inserter(said.prompt_logprobs));
   }
+  std::ranges::move(output.steps, std::back_inserter(said.steps));
   if (output.completion.has_value()) said.completion = std::move(*output.completion);
 }
 
@@ -37,10 +38,11 @@ absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
                                          opened.config));
   // The longest context decides the angles of LongRoPE, and the blocks decide nothing.
   context.num_blocks = std::min(context.num_blocks, kMaxKvBlocks);
-  return model::LoadModel(
-      std::move(opened),
-      {.max_rows = kMaxStepRows, .context = context, .max_expert_bytes = model::ExpertBytes(options.expert_memory_mb)},
-      [](size_t, size_t) {});
+  return model::LoadModel(std::move(opened),
+                          {.max_rows = kOfflineStepRows,
+                           .context = context,
+                           .max_expert_bytes = model::ExpertBytes(options.expert_memory_mb)},
+                          [](size_t, size_t) {});
 }
 
 absl::StatusOr<std::vector<Said>> RunToEnd(model::RunnableModel& model, verifier::ProposerClient& proposer,
@@ -48,7 +50,7 @@ absl::StatusOr<std::vector<Said>> RunToEnd(model::RunnableModel& model, verifier
   std::vector<Said> said(requests.size());
   absl::Status error;
   const auto num_requests = static_cast<int32_t>(requests.size());
-  verifier::Engine engine({.max_queued_requests = num_requests + 1, .max_step_rows = kMaxStepRows},
+  verifier::Engine engine({.max_queued_requests = num_requests + 1, .max_step_rows = kOfflineStepRows},
                           {.transformer = model.transformer.get(),
                            .kv = &model.kv,
                            .tokenizer = &model.tokenizer,

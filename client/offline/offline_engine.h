@@ -21,6 +21,8 @@
 
 namespace foretoken::client {
 
+inline constexpr int32_t kOfflineStepRows = 512;  // of all sequences, at most
+
 struct OfflineModel {
   std::string path;
   kernels::BackendOptions backend;
@@ -37,6 +39,7 @@ absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options);
 struct Said {
   std::vector<int32_t> token_ids;
   std::vector<kernels::RowLogprobs> prompt_logprobs;  // from the prompt's second token on, if requested
+  std::vector<verifier::StepReport> steps;            // if requested
   verifier::SampleCompletion completion;
 };
 

@@ -2,6 +2,7 @@
 #include "client/offline/self_test.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,23 +39,47 @@ absl::StatusOr<std::vector<Tokens>> PlainTexts(model::RunnableModel& model, cons
   return texts;
 }
 
-absl::StatusOr<WidthResult> TryWidth(model::RunnableModel& model, const std::vector<Tokens>& prompts,
-                                     const std::vector<Tokens>& plain, const SelfTestOptions& options,
-                                     float temperature, int32_t width) {
+// The most rows of the sequence in a step.
+int32_t MostRows(const Said& said) {
+  int64_t most = 0;
+  for (const verifier::StepReport& step : said.steps)
+    most = std::max(most, std::ranges::count(step.tree.planned, true));
+  return static_cast<int32_t>(most) + 1;
+}
+
+// Continues some prompts together.
+absl::StatusOr<std::vector<Said>> Speculate(model::RunnableModel& model, std::span<const Tokens> prompts,
+                                            std::span<const Tokens> plain, const SelfTestOptions& options,
+                                            float temperature, int32_t width) {
   OracleProposer oracle(width - 1, kMaxRight);
   std::vector<verifier::GenerationRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
     oracle.Teach(prompts[i], plain[i]);
     requests.push_back(RequestFor(prompts[i], options, temperature));
-    requests.back().speculation.mode = verifier::SpeculationMode::kAlways;
+    requests.back().speculation = {.mode = verifier::SpeculationMode::kAlways, .reports_steps = true};
   }
-  FT_ASSIGN_OR_RETURN(const std::vector<Said> said, RunToEnd(model, oracle, std::move(requests)));
-  WidthResult result = {.temperature = temperature, .width = width};
-  for (size_t i = 0; i < said.size(); ++i) {
-    result.num_tokens += static_cast<int64_t>(said[i].token_ids.size());
-    result.num_steps += said[i].completion.num_steps;
-    result.num_verified += static_cast<int64_t>(said[i].completion.speculation.num_verified_nodes);
-    if (auto difference = FirstDifference(i, plain[i], said[i].token_ids)) result.differences.push_back(*difference);
+  return RunToEnd(model, oracle, std::move(requests));
+}
+
+absl::StatusOr<WidthResult> TryWidth(model::RunnableModel& model, const std::vector<Tokens>& prompts,
+                                     const std::vector<Tokens>& plain, const SelfTestOptions& options,
+                                     float temperature, int32_t width) {
+  WidthResult result = {.temperature = temperature, .width = width, .rows_reached = width};
+  const size_t num_together = std::max(1, kOfflineStepRows / width);
+  for (size_t first = 0; first < prompts.size(); first += num_together) {
+    const size_t count = std::min(num_together, prompts.size() - first);
+    FT_ASSIGN_OR_RETURN(const std::vector<Said> said,
+                        Speculate(model, std::span(prompts).subspan(first, count),
+                                  std::span(plain).subspan(first, count), options, temperature, width));
+    for (size_t i = 0; i < count; ++i) {
+      result.num_tokens += static_cast<int64_t>(said[i].token_ids.size());
+      result.num_steps += said[i].completion.num_steps;
+      result.num_verified += static_cast<int64_t>(said[i].completion.speculation.num_verified_nodes);
+      result.rows_reached = std::min(result.rows_reached, MostRows(said[i]));
+      if (auto difference = FirstDifference(first + i, plain[first + i], said[i].token_ids)) {
+        result.differences.push_back(*difference);
+      }
+    }
   }
   return result;
 }

@@ -4,9 +4,9 @@
 //
 //   FT_ASSIGN_OR_RETURN(const std::vector<WidthResult> results, RunSelfTest(model, {.prompts = prompts}, report));
 //
-// Every prompt is first continued alone and without speculation. Then all are continued together, once for each width:
-// a step verifies so many rows of each sequence, right and wrong guesses mixed. Greedy decoding comes first, and then
-// drawing at temperature 1, where equal tokens take equal logits in far more places.
+// Every prompt is first continued alone and without speculation. Then, once for each width, as many are continued
+// together as a step has room for: it verifies so many rows of each sequence, right and wrong guesses mixed. Greedy
+// decoding comes first, and then drawing at temperature 1, where equal tokens take equal logits in far more places.
 // Errors: as the engine's. A difference is not an error here: it is in the results.
 #pragma once
 
@@ -41,8 +41,9 @@ struct WidthResult {
   float temperature = 0;
   int32_t width = 0;  // rows of a sequence in a step, its last token included
   int64_t num_tokens = 0;
-  int64_t num_steps = 0;                // of all sequences
-  int64_t num_verified = 0;             // guesses
+  int64_t num_steps = 0;     // of all sequences
+  int64_t num_verified = 0;  // guesses
+  int32_t rows_reached = 0;  // some step verified so many of every sequence; texts may be too short for `width`
   std::vector<Difference> differences;  // the first of each prompt
 };
 

@@ -85,7 +85,9 @@ TEST(OfflineCommands, NameWhatTheyCannotUse) {
         {absl::StrCat("selftest --max_width=33 ", model), "--max_width: expected 1 to 32, got 33"},
         {absl::StrCat("selftest --expert_memory_mb=0 ", model), "--expert_memory_mb: expected 1 to 1073741824, got 0"},
         {absl::StrCat("selftest --max_context_tokens=1 ", model), "--max_context_tokens: expected at least 2, got 1"},
-        {absl::StrCat("selftest --tokens=0 ", model), "--tokens: expected 1 to 2048, got 0"},
+        {absl::StrCat("selftest --tokens=1 ", model), "--tokens: expected 2 to 2048, got 1"},
+        {absl::StrCat("selftest --tokens=4 --max_width=9 ", model, " abc"),
+         "--tokens: expected texts in which a step verifies 8 rows (or a smaller --max_width), got 4 tokens"},
         {absl::StrCat("selftest --weight_quantization=int3 ", model), "weight_quantization"}}) {
     const Outcome outcome = RunShell(absl::StrCat(c.arguments, " 2>&1"));
     EXPECT_EQ(outcome.exit_code, 1) << c.arguments;

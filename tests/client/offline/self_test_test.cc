@@ -30,8 +30,10 @@ TEST(SelfTest, NoTokenChangesInAnyMode) {
                                                            {.weights = "int8"},
                                                            {.weights = "int4", .head = "int8"},
                                                            {.weights = "int8", .head = "int4", .activations = "int8"},
-                                                           {.weights = "int4", .activations = "int8"}}) {
-    SCOPED_TRACE(quantization.weights + " " + quantization.activations);
+                                                           {.weights = "int4", .activations = "int8"},
+                                                           {.kv_cache = "int8"},
+                                                           {.weights = "int4", .kv_cache = "fp8"}}) {
+    SCOPED_TRACE(quantization.weights + " " + quantization.activations + " " + quantization.kv_cache);
     const auto results =
         RunOnDemo(quantization, {.prompts = {"Once upon a time", "def add(a, b):\n", "1, 2, 3,"}, .num_tokens = 20});
     ASSERT_TRUE(results.ok()) << results.status();
@@ -40,12 +42,33 @@ TEST(SelfTest, NoTokenChangesInAnyMode) {
       SCOPED_TRACE(result.width);
       EXPECT_THAT(result.differences, IsEmpty());
       EXPECT_EQ(result.num_tokens, 60);
+      EXPECT_EQ(result.rows_reached, result.width);
       EXPECT_EQ(result.num_verified == 0, result.width == 1);
       EXPECT_LE(result.num_verified, result.num_steps * (result.width - 1));
     }
     EXPECT_EQ(results->at(0).num_steps, 60);
     EXPECT_LT(results->at(15).num_steps, 40);  // wide trees have right guesses
   }
+}
+
+// Together they would not fit into a step.
+TEST(SelfTest, ReachesTheWidthWithManyPrompts) {
+  std::vector<std::string> prompts;
+  for (int i = 0; i < 70; ++i) prompts.push_back(std::string(i % 7 + 1, static_cast<char>('a' + i % 26)));
+  const auto results = RunOnDemo({}, {.prompts = prompts, .num_tokens = 6, .max_width = 9});
+  ASSERT_TRUE(results.ok()) << results.status();
+  for (const WidthResult& result : *results) {
+    EXPECT_EQ(result.rows_reached, result.width);
+    EXPECT_THAT(result.differences, IsEmpty());
+    EXPECT_EQ(result.num_tokens, 70 * 6);
+  }
+}
+
+TEST(SelfTest, SaysWhatATextWasTooShortFor) {
+  const auto results = RunOnDemo({}, {.prompts = {"abc"}, .num_tokens = 3, .max_width = 8});
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(results->at(3).rows_reached, 4);
+  EXPECT_LT(results->at(7).rows_reached, 8);
 }
 
 TEST(SelfTest, FindsTheFirstDifference) {
