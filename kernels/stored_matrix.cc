@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/stored_matrix.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace foretoken::kernels {
 
 std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts) {
@@ -9,11 +12,41 @@ std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts) {
     const std::optional<IntegerGroups> groups = part.matrix->groups();
     if (!groups) return std::nullopt;
     if (!common) common = groups;
-    if (groups->bits != common->bits || groups->group_size != common->group_size) return std::nullopt;
+    common->bits = std::max(common->bits, groups->bits);
+    common->group_size = std::gcd(common->group_size, groups->group_size);
     if (groups->scale_dtype != common->scale_dtype) common->scale_dtype = DType::kF32;
     common->has_offsets |= groups->has_offsets;
   }
   return common;
+}
+
+GroupedRows::GroupedRows(int64_t num_rows, int64_t inputs, const IntegerGroups& groups)
+    : bits(groups.bits),
+      num_inputs(inputs),
+      group_size(groups.group_size),
+      num_groups((inputs + group_size - 1) / group_size),
+      codes(num_rows * num_inputs, static_cast<uint8_t>(1 << (bits - 1))),
+      scales(num_rows * num_groups),
+      offsets(groups.has_offsets ? num_rows * num_groups : 0) {}
+
+void CopyIntegers(const StoredPart& part, const IndexRange& rows, const IndexRange& inputs, int64_t to_row,
+                  GroupedRows& to) {
+  const IntegerGroups stored = part.matrix->groups().value();
+  const int64_t stored_inputs = part.matrix->shape()[1], stored_groups = stored_inputs / stored.group_size;
+  std::vector<uint8_t> codes(rows.size() * stored_inputs);
+  std::vector<float> scales(rows.size() * stored_groups), offsets(scales.size());  // a part may have no offsets
+  part.matrix->ReadGroups(part.rows.begin + rows.begin, rows.size(), codes.data(), scales.data(), offsets.data());
+  const int widen = (1 << (to.bits - 1)) - (1 << (stored.bits - 1));  // of a code, whose value stays the same
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    std::transform(codes.begin() + row * stored_inputs + inputs.begin, codes.begin() + row * stored_inputs + inputs.end,
+                   to.codes.begin() + (to_row + row) * to.num_inputs,
+                   [widen](uint8_t code) { return static_cast<uint8_t>(code + widen); });
+    for (int64_t group = 0; group < to.num_groups; ++group) {
+      const int64_t from = row * stored_groups + (inputs.begin + group * to.group_size) / stored.group_size;
+      to.scales[(to_row + row) * to.num_groups + group] = scales[from];
+      if (!to.offsets.empty()) to.offsets[(to_row + row) * to.num_groups + group] = offsets[from];
+    }
+  }
 }
 
 }  // namespace foretoken::kernels

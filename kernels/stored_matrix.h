@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "kernels/dtype.h"
 #include "kernels/tensor_view.h"
@@ -63,8 +64,25 @@ struct StoredPart {
   IndexRange rows;
 };
 
-// The groups that hold all parts: their bits and group size, and what any of them needs besides. Unset: the parts
-// differ.
+// The groups that hold the integers of all parts: the most bits, the largest size that divides the size of each, and
+// what any of them needs besides. Unset: a part has no groups.
 std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts);
+
+// Integers of some rows on their way into a backend's layout. The last group may end behind the inputs.
+struct GroupedRows {
+  GroupedRows(int64_t num_rows, int64_t inputs, const IntegerGroups& groups);
+
+  int bits;
+  int64_t num_inputs;
+  int64_t group_size;
+  int64_t num_groups;
+  std::vector<uint8_t> codes;  // [rows, inputs]; at first 2^(bits - 1), whose value is 0
+  std::vector<float> scales;   // [rows, groups]
+  std::vector<float> offsets;  // as scales, or empty
+};
+
+// Copies some inputs of some rows of the part to rows `to_row` and following. The rows' groups hold the part's.
+void CopyIntegers(const StoredPart& part, const IndexRange& rows, const IndexRange& inputs, int64_t to_row,
+                  GroupedRows& to);
 
 }  // namespace foretoken::kernels

@@ -108,7 +108,7 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 
 }  // namespace
 
-// LoadWeights stacks q, k and v, and gate and up. A stack keeps integers only if one kind of groups holds all of it.
+// LoadWeights stacks q, k and v, and gate and up. A stack keeps integers if all of it has groups.
 absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks) {
   KeptIntegers kept;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -86,17 +87,20 @@ absl::StatusOr<size_t> BytesToRead(const ModelConfig& config, const quantization
   return num_bytes;
 }
 
-// Each form once, in the layers' order.
-absl::StatusOr<std::vector<std::string>> LayerFormats(const ModelConfig& config,
-                                                      const quantization::OpenedWeights& opened) {
+// Each form once: those of the layers' matrices, of the embedding, and of the head.
+absl::StatusOr<std::vector<std::string>> MatrixFormats(const ModelConfig& config,
+                                                       const quantization::OpenedWeights& opened) {
+  const ModelWeightNames names = NameWeights(config);
+  std::vector<WeightName> matrices;
+  for (const LayerWeightNames& layer : names.layers)
+    std::ranges::move(ListMatrices(layer), std::back_inserter(matrices));
+  matrices.insert(matrices.end(), {names.embed, names.head});
   std::vector<std::string> formats;
-  for (const LayerWeightNames& layer : NameWeights(config).layers) {
-    for (const WeightName& name : ListMatrices(layer)) {
-      FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* weight,
-                          opened.Find(name.name, name.shape, config.quantization));
-      std::string format = weight->stored == nullptr ? Name(weight->floats.dtype) : weight->format;
-      if (std::ranges::find(formats, format) == formats.end()) formats.push_back(std::move(format));
-    }
+  for (const WeightName& name : matrices) {
+    FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* weight,
+                        opened.Find(name.name, name.shape, config.quantization));
+    std::string format = weight->stored == nullptr ? Name(weight->floats.dtype) : weight->format;
+    if (std::ranges::find(formats, format) == formats.end()) formats.push_back(std::move(format));
   }
   return formats;
 }
@@ -194,7 +198,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   if (options.digest_weights) {
     FT_ASSIGN_OR_RETURN(digest, WeightDigest::Make(opened.config, stored));
   }
-  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, LayerFormats(opened.config, stored));
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> formats, MatrixFormats(opened.config, stored));
   FT_ASSIGN_OR_RETURN(const size_t num_bytes,
                       BytesToRead(opened.config, stored, plan.keeps_all() || options.digest_weights));
   WeightReader reader({.num_bytes = num_bytes, .progress = progress, .digest = digest ? &*digest : nullptr});

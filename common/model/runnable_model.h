@@ -49,8 +49,8 @@ std::string Describe(const LoadTimes& times);
 
 // How the weights are stored, and what is kept of them.
 struct WeightUse {
-  std::vector<std::string>
-      formats;                 // of the layers' matrices as stored: "BF16", "pack-quantized, 4 bits, groups of 32"
+  // Of the matrices as stored, the layers' first: "BF16", "pack-quantized, 4 bits, groups of 32", "gguf Q4_K".
+  std::vector<std::string> formats;
   double bits_per_weight = 0;  // of all matrices, as they are kept: with scales and padding
   size_t bytes_per_step = 0;   // of the matrices that a forward pass reads whole, on all ranks
 };

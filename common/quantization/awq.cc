@@ -24,16 +24,21 @@ class AwqMatrix : public ColumnMatrix {
       : ColumnMatrix(shape, std::move(layout), tensors) {}
 
  private:
-  static uint8_t CodeAt(const StoredTensor& words, int64_t line, int64_t output) {
-    const auto word = ElementAt<uint32_t>(words, line * words.shape[1] + output / kCodesPerWord);
+  static uint32_t WordAt(const StoredTensor& words, int64_t line, int64_t output) {
+    return ElementAt<uint32_t>(words, line * words.shape[1] + output / kCodesPerWord);
+  }
+  static uint8_t CodeOf(uint32_t word, int64_t output) {
     return static_cast<uint8_t>(word >> (kNibbles[output % kCodesPerWord] * kBits) & 0xf);
   }
 
   void ReadCodes(const Rows& rows, uint8_t* codes) const override {
     const int64_t num_inputs = shape()[1];
     for (int64_t input = 0; input < num_inputs; ++input) {
+      uint32_t word = 0;
       for (int64_t row = 0; row < rows.count; ++row) {
-        codes[row * num_inputs + input] = CodeAt(*tensors().codes, input, rows.first + row);
+        const int64_t output = rows.first + row;
+        if (row == 0 || output % kCodesPerWord == 0) word = WordAt(*tensors().codes, input, output);
+        codes[row * num_inputs + input] = CodeOf(word, output);
       }
     }
   }
@@ -41,7 +46,8 @@ class AwqMatrix : public ColumnMatrix {
   void ReadZeros(const Rows& rows, int32_t* zeros) const override {
     const int64_t num_groups = layout().groups.num_groups();
     for (int64_t i = 0; i < rows.count * num_groups; ++i) {
-      zeros[i] = CodeAt(*tensors().zeros, i % num_groups, rows.first + i / num_groups);
+      const int64_t output = rows.first + i / num_groups;
+      zeros[i] = CodeOf(WordAt(*tensors().zeros, i % num_groups, output), output);
     }
   }
 };

@@ -111,7 +111,7 @@ absl::StatusOr<FoundWeight> OpenGguf(TensorSet tensors, const Shape& shape) {
                       format != nullptr ? tensors.Take("weight", {format->name}, {num_outputs, num_inputs})
                                         : tensors.Take("weight", {"F32", "F16", "BF16"}, {num_outputs, num_inputs}));
   FoundWeight found = {.tensors = tensors.taken()};
-  found.format = "gguf";
+  found.format = absl::StrCat("gguf ", tensor->dtype);
   if (tensor->interleaved_head_dim) {
     if (num_outputs % *tensor->interleaved_head_dim != 0) {
       return tensors.Error("weight", "expected whole heads of ", *tensor->interleaved_head_dim, " rows, got ",

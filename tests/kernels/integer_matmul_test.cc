@@ -92,7 +92,7 @@ std::vector<Case> Cases() {
   for (const Isa isa : SupportedIsas()) {
     for (const int bits : {4, 8}) {
       for (const bool int8_rows : {false, true}) {
-        for (const int32_t group_size : {32, 64, 128}) cases.push_back({isa, bits, int8_rows, group_size});
+        for (const int32_t group_size : {16, 32, 64, 128}) cases.push_back({isa, bits, int8_rows, group_size});
       }
     }
   }
@@ -217,6 +217,7 @@ TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
   const auto inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const float denormal = 0x1p-130f;
   for (const int64_t num_inputs : {1, 15, 16, 31, 32}) {
+    if (num_inputs > GetParam().group_size) break;
     for (const std::vector<float>& odd : std::vector<std::vector<float>>{{},
                                                                          {nan},
                                                                          {inf},
@@ -365,7 +366,7 @@ class FakeStored final : public StoredMatrix {
 
 // Parts with and without offsets, with scales of either type, and any range of inputs: the weight keeps their values.
 TEST_P(IntegerMatMulTest, KeepsStoredIntegersAsTheyAre) {
-  for (const int64_t group_size : {32, 96, 256, 768}) {
+  for (const int64_t group_size : {16, 48, 32, 96, 256, 768}) {
     const FakeStored first(20, 768, {GetParam().bits, group_size, false, DType::kBF16});
     const FakeStored second(9, 768, {GetParam().bits, group_size, true, DType::kF16});
     for (const IndexRange inputs : {IndexRange{0, 768}, IndexRange{192, 512}, IndexRange{736, 768}}) {
@@ -384,18 +385,39 @@ TEST_P(IntegerMatMulTest, KeepsStoredIntegersAsTheyAre) {
   }
 }
 
-TEST(CommonGroups, AreOfOneSizeAndHoldWhatAnyPartNeeds) {
+// q and k of 4 bits in groups of 32 beside v of 8 bits in groups of 16, as in many GGUF files.
+TEST_P(IntegerMatMulTest, KeepsStoredIntegersOfDifferentBitsInOneStack) {
+  const FakeStored four(20, 96, {4, 32, true, DType::kF32}), eight(9, 96, {8, 16, false, DType::kF32});
+  for (const int64_t first_input : {0, 48}) {
+    const StoredPart parts[] = {{&four, {1, 19}}, {&eight, {0, 9}}};
+    const auto weight = PrepareWeight({.stored = parts,
+                                       .inputs = IndexRange{first_input, 96},
+                                       .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
+                                      pool_, GetParam().isa);
+    EXPECT_EQ(weight->integers()->bits, 8);
+    EXPECT_EQ(weight->integers()->group_size, 16);
+    std::vector<float> expected, whole(96);
+    for (int64_t row = 0; row < 27; ++row) {
+      row < 18 ? four.ReadValues(1 + row, 1, whole.data()) : eight.ReadValues(row - 18, 1, whole.data());
+      expected.insert(expected.end(), whole.begin() + first_input, whole.end());
+    }
+    EXPECT_EQ(Values(*weight), expected);
+  }
+}
+
+TEST(CommonGroups, HoldWhatAnyPartNeeds) {
   const FakeStored plain(4, 64, {4, 32, false, DType::kBF16}), offset(4, 64, {4, 32, true, DType::kBF16});
   const FakeStored wide(4, 64, {8, 32, false, DType::kBF16}), large(4, 64, {4, 64, false, DType::kBF16});
-  const FakeStored half(4, 64, {4, 32, false, DType::kF16});
+  const FakeStored half(4, 64, {4, 32, false, DType::kF16}), fives(4, 80, {4, 80, false, DType::kBF16});
   const auto common = [](const FakeStored& a, const FakeStored& b) {
     const StoredPart parts[] = {{&a, {0, 4}}, {&b, {0, 4}}};
     return CommonGroups(parts);
   };
   EXPECT_EQ(common(plain, offset), (IntegerGroups{4, 32, true, DType::kBF16}));
   EXPECT_EQ(common(plain, half), (IntegerGroups{4, 32, false, DType::kF32}));
-  EXPECT_EQ(common(plain, wide), std::nullopt);
-  EXPECT_EQ(common(plain, large), std::nullopt);
+  EXPECT_EQ(common(plain, wide), (IntegerGroups{8, 32, false, DType::kBF16}));
+  EXPECT_EQ(common(large, plain), (IntegerGroups{4, 32, false, DType::kBF16}));
+  EXPECT_EQ(common(fives, large), (IntegerGroups{4, 16, false, DType::kBF16}));
 }
 
 TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {

@@ -264,6 +264,8 @@ const MatMulKernel& Kernel() {
 template <int kBits, bool kInt8Rows>
 const MatMulKernel& KernelOfGroups(int64_t group_size) {
   switch (group_size) {
+    case 16:
+      return Kernel<kBits, kInt8Rows, 16>();
     case 32:
       return Kernel<kBits, kInt8Rows, 32>();
     case 64:

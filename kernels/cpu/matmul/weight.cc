@@ -94,31 +94,23 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
   }
 }
 
-// The integers of a panel, output by output. Outputs beyond the last row keep the scale 0.
-struct IntegerRows {
-  explicit IntegerRows(const IntegerPanels& layout)
-      : num_inputs(layout.num_groups * layout.group_size),
-        num_groups(layout.num_groups),
-        codes(kPanelWidth * num_inputs, static_cast<uint8_t>(layout.center())),
-        scales(kPanelWidth * num_groups),
-        offsets(layout.has_offsets ? kPanelWidth * num_groups : 0) {}
+// The integers of a panel's outputs. Outputs beyond the last row keep the scale 0.
+GroupedRows RowsOf(const IntegerPanels& layout) {
+  return {kPanelWidth,
+          layout.num_groups * layout.group_size,
+          {.bits = layout.bits, .group_size = layout.group_size, .has_offsets = layout.has_offsets}};
+}
 
-  void Pack(const IntegerPanels& layout, std::byte* panel) const {
-    PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, panel);
-  }
-
-  int64_t num_inputs;
-  int64_t num_groups;
-  std::vector<uint8_t> codes;
-  std::vector<float> scales;
-  std::vector<float> offsets;
-};
+void Pack(const GroupedRows& rows, const IntegerPanels& layout, std::byte* panel) {
+  PackIntegers(layout, {.codes = rows.codes.data(), .scales = rows.scales.data(), .offsets = rows.offsets.data()},
+               panel);
+}
 
 // Rounds a panel's rows to integers.
 void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
   const IntegerPanels& layout = *weight.integers();
   const int64_t first_input = source.inputs ? source.inputs->begin : 0;
-  IntegerRows rows(layout);
+  GroupedRows rows = RowsOf(layout);
   std::vector<float> values(rows.num_inputs);
   std::vector<uint16_t> bf16(rows.num_inputs);
   for (int lane = 0; lane < kPanelWidth; ++lane) {
@@ -132,34 +124,23 @@ void QuantizePanel(const WeightSource& source, int64_t panel_idx, CpuWeight& wei
                                                                   rows.codes.data() + lane * rows.num_inputs + begin);
     }
   }
-  rows.Pack(layout, weight.panel(panel_idx));
+  Pack(rows, layout, weight.panel(panel_idx));
 }
 
-// Copies a panel's stored integers. A stored group may be several of the panel's.
-void CopyIntegers(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
+// Copies a panel's stored integers.
+void CopyPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight) {
   const IntegerPanels& layout = *weight.integers();
-  const int64_t stored_inputs = source.stored[0].matrix->shape()[1];
-  const int64_t stored_group_size = source.stored[0].matrix->groups()->group_size;
-  const int64_t stored_groups = stored_inputs / stored_group_size;
   const int64_t first_input = source.inputs ? source.inputs->begin : 0;
-  IntegerRows rows(layout);
-  std::vector<uint8_t> codes(stored_inputs);
-  std::vector<float> scales(stored_groups), offsets(stored_groups);
-  for (int lane = 0; lane < kPanelWidth; ++lane) {
-    int64_t row = panel_idx * kPanelWidth + lane;
-    auto part = source.stored.begin();
-    while (part != source.stored.end() && row >= part->rows.size()) row -= (part++)->rows.size();
-    if (part == source.stored.end()) continue;
-    std::ranges::fill(offsets, 0.0f);  // a part without offsets leaves them
-    part->matrix->ReadGroups(part->rows.begin + row, 1, codes.data(), scales.data(), offsets.data());
-    std::copy_n(codes.begin() + first_input, weight.in_features(), rows.codes.begin() + lane * rows.num_inputs);
-    for (int64_t group = 0; group < rows.num_groups; ++group) {
-      const int64_t stored_group = (first_input + group * layout.group_size) / stored_group_size;
-      rows.scales[lane * rows.num_groups + group] = scales[stored_group];
-      if (layout.has_offsets) rows.offsets[lane * rows.num_groups + group] = offsets[stored_group];
+  GroupedRows rows = RowsOf(layout);
+  int64_t first = panel_idx * kPanelWidth;  // within the part
+  for (const StoredPart& part : source.stored) {
+    const IndexRange taken = {std::max<int64_t>(first, 0), std::min(first + kPanelWidth, part.rows.size())};
+    if (taken.size() > 0) {
+      CopyIntegers(part, taken, {first_input, first_input + weight.in_features()}, taken.begin - first, rows);
     }
+    first -= part.rows.size();
   }
-  rows.Pack(layout, weight.panel(panel_idx));
+  Pack(rows, layout, weight.panel(panel_idx));
 }
 
 // Calls `told` once per part, with its rows among the stacked rows [begin, end).
@@ -246,7 +227,7 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
   const std::optional<IntegerPanels> panels = PanelsOf(source, inputs.size(), isa);
   auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels)
                        : std::make_unique<CpuWeight>(out_features, inputs.size());
-  const auto pack = !source.stored.empty() ? CopyIntegers : panels ? QuantizePanel : PackPanel;
+  const auto pack = !source.stored.empty() ? CopyPanel : panels ? QuantizePanel : PackPanel;
   const int64_t num_panels = weight->num_panels();
   const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
   const int64_t task_panels = CeilDiv(num_panels, num_tasks);

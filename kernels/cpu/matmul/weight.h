@@ -48,9 +48,9 @@ class CpuWeight final : public Weight {
 // Every Weight that this backend gets is a CpuWeight.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
-// Groups of 32 integers and multiples of it.
+// Groups of 16 integers and multiples of it.
 constexpr bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
-  return groups.group_size % 32 == 0 && first_input % 32 == 0;
+  return groups.group_size % 16 == 0 && first_input % 16 == 0;
 }
 
 // Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the

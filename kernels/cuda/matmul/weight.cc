@@ -49,53 +49,29 @@ const uint16_t* AsDenseBf16(const Slab& slab, std::vector<uint16_t>& dense) {
   return dense.data();
 }
 
-// Rows of integers on their way to the device.
-struct HostIntegers {
-  HostIntegers(int64_t num_rows, const PackedWeight& layout)
-      : num_inputs(layout.num_inputs),
-        group_size(layout.group_size),
-        num_groups((layout.num_inputs + layout.group_size - 1) / layout.group_size),
-        codes(num_rows * num_inputs),
-        scales(num_rows * num_groups),
-        offsets(layout.has_offsets ? scales.size() : 0) {}
-
-  int64_t num_inputs;
-  int64_t group_size;
-  int64_t num_groups;
-  std::vector<uint8_t> codes;  // [rows, inputs]
-  std::vector<float> scales;   // [rows, groups]
-  std::vector<float> offsets;  // as scales, or empty
-};
+GroupedRows RowsOf(int64_t num_rows, const PackedWeight& layout) {
+  return {num_rows,
+          layout.num_inputs,
+          {.bits = layout.format == WeightFormat::kInt8 ? 8 : 4,
+           .group_size = layout.group_size,
+           .has_offsets = layout.has_offsets}};
+}
 
 // Rounds a row of bf16 to integers, as the CPU does. Zeros fill the last group.
-void QuantizeRow(const uint16_t* bf16, int bits, int64_t row, HostIntegers& to) {
+void QuantizeRow(const uint16_t* bf16, int64_t row, GroupedRows& to) {
   std::vector<float> values(to.num_groups * to.group_size);
   std::vector<uint8_t> codes(values.size());
   for (int64_t i = 0; i < to.num_inputs; ++i) values[i] = FloatFromBf16(bf16[i]);
   for (int64_t group = 0; group < to.num_groups; ++group) {
     const int64_t begin = group * to.group_size;
     to.scales[row * to.num_groups + group] =
-        QuantizeGroup(values.data() + begin, to.group_size, bits, codes.data() + begin);
+        QuantizeGroup(values.data() + begin, to.group_size, to.bits, codes.data() + begin);
   }
   std::copy_n(codes.begin(), to.num_inputs, to.codes.begin() + row * to.num_inputs);
 }
 
-// Copies row `from` of a part, from the input `first_input` on. A stored group may be several of the weight's.
-void CopyStoredRow(const StoredPart& part, int64_t from, int64_t first_input, int64_t row, HostIntegers& to) {
-  const int64_t stored_inputs = part.matrix->shape()[1], stored_group = part.matrix->groups()->group_size;
-  std::vector<uint8_t> codes(stored_inputs);
-  std::vector<float> scales(stored_inputs / stored_group), offsets(scales.size());  // a part may have no offsets
-  part.matrix->ReadGroups(part.rows.begin + from, 1, codes.data(), scales.data(), offsets.data());
-  std::copy_n(codes.begin() + first_input, to.num_inputs, to.codes.begin() + row * to.num_inputs);
-  for (int64_t group = 0; group < to.num_groups; ++group) {
-    const int64_t stored = (first_input + group * to.group_size) / stored_group;
-    to.scales[row * to.num_groups + group] = scales[stored];
-    if (!to.offsets.empty()) to.offsets[row * to.num_groups + group] = offsets[stored];
-  }
-}
-
 // Copies the rows to the device and packs them as the weight's `outputs`.
-void PackHostIntegers(const HostIntegers& rows, const IndexRange& outputs, const PackedWeight& weight, Device& device) {
+void PackHostIntegers(const GroupedRows& rows, const IndexRange& outputs, const PackedWeight& weight, Device& device) {
   const auto upload = [&](const void* data, size_t num_bytes) {
     Buffer buffer = device.Allocate(num_bytes);
     if (num_bytes > 0) device.Copy(buffer.get(), data, num_bytes, CopyKind::kToDevice);
@@ -126,10 +102,9 @@ struct SlabCopier {
     if (source.fetch) source.fetch(rows, slab.rows.size() * row_bytes);
     const uint16_t* from = AsDenseBf16(slab, dense);
     if (IsInteger(weight.format)) {
-      HostIntegers integers(slab.rows.size(), weight);
-      const int bits = weight.format == WeightFormat::kInt8 ? 8 : 4;
+      GroupedRows integers = RowsOf(slab.rows.size(), weight);
       for (int64_t row = 0; row < slab.rows.size(); ++row) {
-        QuantizeRow(from + row * slab.inputs.size(), bits, row, integers);
+        QuantizeRow(from + row * slab.inputs.size(), row, integers);
       }
       PackHostIntegers(integers, outputs, weight, device);
     } else {
@@ -165,8 +140,8 @@ void CopyStored(const WeightSource& source, const IndexRange& inputs, const Pack
   for (const StoredPart& part : source.stored) {
     for (int64_t begin = 0; begin < part.rows.size(); begin += slab_rows) {
       const int64_t end = std::min(begin + slab_rows, part.rows.size());
-      HostIntegers rows(end - begin, weight);
-      for (int64_t row = begin; row < end; ++row) CopyStoredRow(part, row, inputs.begin, row - begin, rows);
+      GroupedRows rows = RowsOf(end - begin, weight);
+      CopyIntegers(part, {begin, end}, inputs, 0, rows);
       PackHostIntegers(rows, {first_output + begin, first_output + end}, weight, device);
     }
     first_output += part.rows.size();

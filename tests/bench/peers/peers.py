@@ -18,8 +18,8 @@ one measures. The first round warms up and does not count. Numbers are medians o
 the ratios within each round.
 
 w8a16 has weights of 8 bits and activations of 16, w4a8 weights of 4 bits and activations of 8; g32 is one scale for 32
-weights. The embedding and the head, which are one matrix, have 8 bits in every quantised mode, but 6 in llama.cpp's
-modes of 4 bits. llama.cpp always rounds activations to 8 bits where weights have 8 or 4, and OpenVINO does unless it
+weights. Foretoken's Q4_K_M serves llama.cpp's file. The embedding and the head, which are one matrix, have 8 bits in
+every quantised mode, but 6 in llama.cpp's files of 4 bits. llama.cpp always rounds activations to 8 bits where weights have 8 or 4, and OpenVINO does unless it
 is told not to. The K/V cache has 16 bits everywhere. "weights" is what a step reads of Foretoken, and the file of a
 peer. "memory" is the most that the process has held, also while it loaded.
 
@@ -53,6 +53,7 @@ class Row:
     mode: str
     options: tuple
     rivals: tuple = ()  # modes of peers with equal bits
+    model: str = "checkpoint"  # that Foretoken serves
 
     @property
     def title(self):
@@ -80,6 +81,8 @@ ROWS = (
     foretoken_row("w4a16", 32, ("openvino w4a16 g32",)),
     foretoken_row("w4a8", 32, ("llama.cpp Q4_0", "llama.cpp Q4_K_M", "openvino w4a8 g32")),
     foretoken_row("w4a8", 128, ("openvino w4a8 g128",)),
+    *(Row(4, "foretoken", f"Q4_K_M a{bits}", (f"--activation_quantization={activation}",), ("llama.cpp Q4_K_M",),
+          "llama.cpp/q4_k_m.gguf") for bits, activation in ((16, "none"), (8, "int8"))),
     Row(4, "llama.cpp", "Q4_0", ("q4_0.gguf",)),
     Row(4, "llama.cpp", "Q4_K_M", ("q4_k_m.gguf",)),
     Row(4, "openvino", "w4a8 g32", ("int4_g32",)),
@@ -91,7 +94,7 @@ ROWS = (
 def start(row, args, models, logs):
     log = logs / f"{row.title.replace(' ', '-')}.log"
     if row.engine == "foretoken":
-        return Foretoken(args.bin, models / "checkpoint", row.options, log)
+        return Foretoken(args.bin, models / row.model, row.options, log)
     script = HERE / {"llama.cpp": "llama_cpp_engine.py", "openvino": "openvino_engine.py"}[row.engine]
     file, *properties = row.options
     return PeerEngine([args.folder / "venv/bin/python", script, models / row.engine / file, *properties], log)

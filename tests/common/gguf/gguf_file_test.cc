@@ -13,6 +13,7 @@
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/model_files.h"
 #include "common/model/config/config.h"
+#include "common/model/model_weights.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
 #include "tests/testing/models/gguf_twin.h"
@@ -180,6 +181,20 @@ TEST(GgufPaths, AreFilesAndNoDirectories) {
   EXPECT_EQ(ReadModelFile("/nowhere/x.gguf", "config.json").status().code(), absl::StatusCode::kNotFound);
 }
 
+// Whether it is no error. An error names the file.
+bool IsOk(const absl::Status& status, const std::string& path) {
+  if (!status.ok()) {
+    EXPECT_THAT(status.ToString(), HasSubstr(path));
+  }
+  return status.ok();
+}
+
+// Whether a server would load the weights.
+bool HasItsWeights(const std::string& path, const model::ModelConfig& config) {
+  const absl::StatusOr<weights::Checkpoint> checkpoint = weights::Checkpoint::Open(path);
+  return IsOk(checkpoint.status(), path) && IsOk(model::CheckWeights(config, *checkpoint), path);
+}
+
 // Changes some bytes of a good file's header and reads everything that a server reads. Nothing may end the process.
 void ReadMutations(int count, uint32_t seed) {
   const std::string directory = testing::SourcePath("tests/cases/models/llama");
@@ -205,13 +220,11 @@ void ReadMutations(int count, uint32_t seed) {
     const std::string path = dir.Write("x.gguf", bytes);
     bool is_accepted = true;
     for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json"}) {
-      const absl::StatusOr<std::string> text = ReadModelFile(path, name);
-      is_accepted = is_accepted && text.ok();
-      EXPECT_EQ(text.ok(), text.status().message().empty());
+      is_accepted = IsOk(ReadModelFile(path, name).status(), path) && is_accepted;
     }
-    is_accepted = tokenizer::Tokenizer::Load(path).ok() && is_accepted;
-    is_accepted = model::LoadModelConfig(path).ok() && is_accepted;
-    is_accepted = weights::Checkpoint::Open(path).ok() && is_accepted;
+    is_accepted = IsOk(tokenizer::Tokenizer::Load(path).status(), path) && is_accepted;
+    const absl::StatusOr<model::ModelConfig> config = model::LoadModelConfig(path);
+    is_accepted = IsOk(config.status(), path) && HasItsWeights(path, *config) && is_accepted;
     num_accepted += is_accepted ? 1 : 0;
   }
   EXPECT_LT(num_accepted, count);

@@ -8,7 +8,6 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "common/model/checkpoint_fit.h"
 #include "common/model/config/config.h"
 #include "common/model/config/generation_config.h"
+#include "common/model/model_weights.h"
 #include "common/model/weight_digest.h"
 #include "tests/reference/gguf.h"
 #include "tests/testing/models/decode_by_hand.h"
@@ -78,28 +78,10 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufModels,
                            return name;
                          });
 
-// Random blocks of a type, the same for each name, with small scales.
-testing::EncodedMatrix RandomBlocks(const reference::GgufType& type, const std::string& name, size_t num_values) {
-  std::mt19937 random(static_cast<uint32_t>(name.size() * 131 + static_cast<unsigned char>(name[name.size() / 2])));
-  std::string bytes;
-  for (size_t i = 0; i < num_values / type.block_values * type.block_bytes; ++i) {
-    bytes.push_back(static_cast<char>(random()));
-  }
-  const bool has_two = type.name == "Q4_1" || type.name == "Q5_1" || type.name == "Q4_K" || type.name == "Q5_K";
-  for (size_t block = 0; block < bytes.size(); block += type.block_bytes) {
-    if (type.name == "MXFP4") bytes[block] = 120;
-    for (const size_t at : {type.name == "Q6_K" ? size_t{208} : size_t{0}, size_t{2}}) {
-      if (type.name == "MXFP4" || (at == 2 && !has_two)) continue;
-      bytes[block + at + 1] = 0x10;  // about 2^-11
-    }
-  }
-  return {.type = type.id, .bytes = bytes};
-}
-
-// The same values as floats.
+// The values of InRandomBlocks as floats.
 testing::EncodedMatrix ValuesOfRandomBlocks(const reference::GgufType& type, const std::string& name,
                                             size_t num_values) {
-  const std::string bytes = RandomBlocks(type, name, num_values).bytes;
+  const std::string bytes = testing::InRandomBlocks(type, name, num_values).bytes;
   const auto* blocks = reinterpret_cast<const uint8_t*>(bytes.data());
   std::vector<float> values;
   for (size_t i = 0; i < num_values; ++i) {
@@ -121,9 +103,9 @@ TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
                                                      : encode(type, name, values.size());
     };
   };
-  const Twin blocks(testing::GgufTwin(directory, {.encode = encoder(RandomBlocks)}));
+  const Twin blocks(testing::GgufTwin(directory, {.encode = encoder(testing::InRandomBlocks)}));
   const Twin floats(testing::GgufTwin(directory, {.encode = encoder(ValuesOfRandomBlocks)}));
-  const bool is_bf16 = GetParam().name == "Q6_K" || testing::TestDevice() != "cpu";
+  const bool is_bf16 = testing::TestDevice() != "cpu";
   for (const int num_ranks : {1, 2}) {
     const std::vector<testing::Row> rows = LogitsOf(blocks.path, num_ranks),
                                     expected = LogitsOf(floats.path, num_ranks);
@@ -145,6 +127,28 @@ TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
 
 INSTANTIATE_TEST_SUITE_P(Types, GgufTypesOfModels, ::testing::ValuesIn(reference::GgufTypes()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(GgufModel, OfMixedTypesKeepsIntegersEverywhere) {
+  if (testing::TestDevice() != "cpu") GTEST_SKIP() << "on a CPU";
+  const Twin twin(testing::GgufTwin(SourcePath("deploy/demo/target"), {.encode = testing::InTypesOfQ4KM}));
+  const ModelConfig config = LoadModelConfig(twin.path).value();
+  const weights::Checkpoint checkpoint = weights::Checkpoint::Open(twin.path).value();
+  const auto ranks = testing::MakeRanks({});
+  WeightReader reader({});
+  const ModelWeights weights = LoadWeights(config, checkpoint, ranks->backend(0), reader, {}).value();
+  const auto bits = [](const std::unique_ptr<kernels::Weight>& weight) {
+    return 8.0 * static_cast<double>(weight->num_bytes()) /
+           static_cast<double>(weight->out_features() * weight->in_features());
+  };
+  EXPECT_EQ(bits(weights.embed), 10);  // 8 and a scale for 16 values
+  for (const LayerWeights& layer : weights.layers) {
+    EXPECT_EQ(bits(layer.qkv), 12);  // 8, a scale and an offset
+    EXPECT_EQ(bits(layer.o), 6);
+    EXPECT_EQ(bits(layer.gate_up), 6);
+    EXPECT_EQ(bits(layer.down), 10);
+  }
+  EXPECT_EQ(LogitsOf(twin.path, 2).size(), 24u);
+}
 
 TEST(GgufModel, InF16HasTheLogitsOfItsTwin) {
   const std::string directory = SourcePath("tests/cases/models/llama-yarn");  // stored as F16

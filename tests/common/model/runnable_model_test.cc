@@ -3,6 +3,7 @@
 // too small.
 #include "common/model/runnable_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -14,7 +15,9 @@
 #include "common/model/memory_need.h"
 #include "kernels/make_backend.h"
 #include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::model {
 namespace {
@@ -80,6 +83,22 @@ TEST(LoadModel, NamesTheBoundOnExpertsWhereTheyDoNotFit) {
                                                : "device: too little memory; --expert_memory_mb keeps a part of the "
                                                  "experts in memory"));
   }
+}
+
+// The forms of a file's matrices are what an operator chose it for.
+TEST(LoadModel, SaysHowTheMatricesAreStored) {
+  const auto encode = [](const std::string& name, const std::vector<float>& values) {
+    return name.find("embed") != std::string::npos ? testing::InF16(name, values) : testing::InBf16(name, values);
+  };
+  const testing::TempDir dir;
+  const std::string path =
+      dir.Write("twin.gguf", testing::GgufTwin(testing::SourcePath("deploy/demo/draft"), {.encode = encode}).Bytes());
+  const absl::StatusOr<RunnableModel> model =
+      LoadModel(OpenModel({.directory = path}).value(),
+                {.max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}}, [](size_t, size_t) {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->weight_use.formats,
+              ::testing::ElementsAre(::testing::StartsWith("gguf BF16, interleaved heads of "), "BF16", "F16"));
 }
 
 }  // namespace

@@ -139,6 +139,9 @@ TEST_F(IntegerWeightTest, StacksPartsAndTakesARangeOfInputs) {
   const std::vector<StoredPart> parts = {{.matrix = &plain, .rows = {3, 60}}, {.matrix = &offset, .rows = {0, 41}}};
   ExpectEqualProducts(Stored(parts), {1, 9});
   ExpectEqualProducts(Stored(parts, IndexRange{32, 160}), {1, 9});
+  const RandomIntegers wide(50, 256, {.bits = 8, .group_size = 32});
+  const std::vector<StoredPart> mixed = {{.matrix = &plain, .rows = {3, 60}}, {.matrix = &wide, .rows = {0, 41}}};
+  ExpectEqualProducts(Stored(mixed), {1, 9});
 }
 
 TEST_F(IntegerWeightTest, GivesTheRowsOfItsValuesAsAnEmbedding) {

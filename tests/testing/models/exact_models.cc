@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/testing/models/exact_models.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "tests/testing/models/gguf_twin.h"
+#include "tests/testing/models/quantized_twins.h"
 #include "tests/testing/models/random_model.h"
 #include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/temp_dir.h"
 
 namespace foretoken::testing {
 namespace {
@@ -54,6 +58,16 @@ model::ModelConfig Wide() {
           .sliding_windows = Windows(1)};
 }
 
+LoadedModel LoadStoredModel(const std::string& name, const LoadOptions& options) {
+  if (name == "awq") {
+    const QuantizedTwins twins(*std::ranges::find(QuantizedFormats(), name, &QuantizedFormat::name));
+    return LoadModel(twins.quantized.path(), options);
+  }
+  const TempDir dir;
+  const GgufWriter writer = GgufTwin(SourcePath("deploy/demo/target"), {.encode = InTypesOfQ4KM});
+  return LoadModel(dir.Write("model.gguf", writer.Bytes()), options);
+}
+
 }  // namespace
 
 std::vector<ExactModel> RandomExactModels(int64_t vocab_size) {
@@ -69,7 +83,12 @@ std::vector<ExactModel> AllExactModels() {
   return models;
 }
 
+std::vector<ExactModel> StoredExactModels() {
+  return {{.name = "awq", .is_stored = true}, {.name = "q4_k_m", .is_stored = true}};
+}
+
 LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options) {
+  if (model.is_stored) return LoadStoredModel(model.name, options);
   if (!model.config.has_value()) return LoadModel(SourcePath("tests/cases/models/" + model.name), options);
   LoadedModel loaded;
   loaded.ranks = MakeRanks(options);

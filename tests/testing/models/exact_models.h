@@ -7,6 +7,10 @@
 //   odd_heads  heads of 20, three to a kv head; yarn scaling; norms of heads, biases, a window of 100 on one layer
 //   wide       products over 1,080 and 2,100 inputs, which batches of many rows compute in ranges; llama3 scaling
 //
+// And models that are stored as integers, with offsets and with scales that bf16 does not hold:
+//   awq        a small Qwen3 in AWQ
+//   q4_k_m     the demo target's shapes in GGUF, with the types of a Q4_K_M file
+//
 // The original contexts of the scalings are 64 positions long. The tests go far beyond.
 #pragma once
 
@@ -21,12 +25,14 @@ namespace foretoken::testing {
 
 struct ExactModel {
   std::string name;
-  std::optional<model::ModelConfig> config;  // of a random model; unset: tests/cases/models/`name`
+  std::optional<model::ModelConfig> config;  // of a random model; unset: tests/cases/models/`name`, or stored
+  bool is_stored = false;
 };
 
 // `vocab_size` is the vocabulary size of the random models.
 std::vector<ExactModel> RandomExactModels(int64_t vocab_size);
-std::vector<ExactModel> AllExactModels();
+std::vector<ExactModel> AllExactModels();     // but not those that are stored as integers
+std::vector<ExactModel> StoredExactModels();  // on a CPU
 
 // Random models run on one rank.
 LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options = {});

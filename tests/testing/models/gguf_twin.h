@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "tests/reference/gguf.h"
 #include "tests/testing/models/gguf_writer.h"
 
 namespace foretoken::testing {
@@ -28,6 +29,12 @@ using MatrixEncoder = std::function<EncodedMatrix(const std::string& name, const
 EncodedMatrix InF32(const std::string& name, const std::vector<float>& values);
 EncodedMatrix InF16(const std::string& name, const std::vector<float>& values);
 EncodedMatrix InBf16(const std::string& name, const std::vector<float>& values);
+
+// Random blocks, the same for each name, with small scales.
+EncodedMatrix InRandomBlocks(const reference::GgufType& type, const std::string& name, size_t num_values);
+
+// Random blocks of the types that llama.cpp's Q4_K_M mixes: v, down and the embedding in Q6_K, all else in Q4_K.
+EncodedMatrix InTypesOfQ4KM(const std::string& name, const std::vector<float>& values);
 
 struct GgufTwinOptions {
   MatrixEncoder encode = InF32;
