@@ -35,6 +35,7 @@ DraftForest::DraftForest(DraftModel& model, const DraftForestOptions& options)
 DraftForest::SessionId DraftForest::Open(const SessionIntroduction& introduction) {
   auto session = std::make_unique<Session>();
   session->id = next_id_++;
+  session->last_request = num_requests_;
   session->reads_features = model_.limits().feature_width > 0;
   session->sampling.temperature = introduction.temperature;
   session->sampling.top_k = static_cast<int32_t>(introduction.top_k);

@@ -33,10 +33,15 @@
 // is none, a session with less than its share of slots evicts the tree of the session that was asked longest ago,
 // unless it is itself that session. When no block is free for a context, the forest refuses the session.
 //
-// A session is idle while the verifier wants no tree of it. An idle session takes part in no pass and takes no room
-// from other sessions. It keeps its K/V until they need the room. The forest first clears the idle session that was
-// asked longest ago. A session that is asked again first computes the context that it missed. A session also becomes
-// idle if it is not asked while the other sessions are asked many times.
+// A session is idle while the verifier wants no tree of it. An idle session grows no tree and takes no room from other
+// sessions. It keeps its K/V until they need the room. The forest first clears the idle session that was asked longest
+// ago. A session that is asked again first computes the context that it missed. A session also becomes idle if it is
+// not asked while the other sessions are asked many times.
+//
+// The features of an idle session must not pile up, because they take the credit of all sessions of its stream: those
+// of a long prompt come before its first tree is wanted. So the forest computes rows of idle sessions up to the root
+// once they would fill half a pass, in the room that the other sessions leave. A session whose K/V has no room is
+// forgotten.
 //
 // Only passes take time. The forest's state is a function of the calls. With equal chance models, the best nodes of a
 // session that has stopped growing do not depend on the other sessions.
@@ -98,7 +103,9 @@ class DraftForest {
     GrowingTree tree;
     TreeRequest tree_request;
     speculation::AllowedTokens root_allowed;  // the tokens that the root's children were chosen among
-    uint64_t last_request = 0;  // the number of the session's last request for a tree; counts up over all sessions
+    // The number of the session's last request for a tree, or of the last one before its opening; counts up over all
+    // sessions.
+    uint64_t last_request = 0;
     // A session that is refused or forgotten holds no blocks and no slots.
     bool is_refused = false;    // no room for its context
     bool is_forgotten = false;  // its context cannot be computed again, because the features are gone
@@ -124,6 +131,11 @@ class DraftForest {
     // The rows that the model predicts before the root's children. More than num_provisional() if features settle rows
     // before the root, but not the root: its tree still comes from the row that it grew from.
     int32_t num_predicted() const { return size() - 1 - grown_from_row; }
+    // The rows of an idle session that have features, without the root, whose children depend on the request.
+    int32_t num_early() const {
+      if (!is_idle() || is_out() || !features.has_value()) return 0;
+      return std::max(std::min(num_missing(), size() - 1 - num_settled), 0);
+    }
     // How many of the best nodes the tree aims at; 0: all. The verifier tests sampled children group by group, so the
     // best nodes of a sampled tree are not the nodes that are sent.
     int32_t num_sent() const { return samples ? 0 : tree_request.node_budget; }
@@ -191,6 +203,7 @@ class DraftForest {
                          : options_.min_path_chance;
   }
   void AddContextRows(Pass& pass);
+  void AddEarlyRows(int32_t num_free, Pass& pass);
   int32_t AddContext(Session& session, int32_t num_rows, Pass& pass);
   void AddTreeRows(Pass& pass);
   void AddSegment(Session& session, std::span<const int32_t> nodes, Pass& pass);

@@ -12,6 +12,9 @@
 namespace foretoken::proposer {
 namespace {
 
+// Idle sessions wait until they have so many rows together. Each row's feature takes the stream's credit meanwhile.
+constexpr int32_t kEarlyRows = 64;
+
 uint64_t ContextHash(const DraftForest::Session& session, int32_t node_idx) {
   std::vector<int32_t> path;
   for (int32_t node = node_idx; node != GrowingTree::kRoot; node = session.tree.node(node).parent) {
@@ -101,6 +104,25 @@ void DraftForest::AddContextRows(Pass& pass) {
       }
       pass.Branch(*session, GrowingTree::kRoot, last_row, root);
     }
+  }
+  AddEarlyRows(num_free, pass);
+}
+
+void DraftForest::AddEarlyRows(int32_t num_free, Pass& pass) {
+  int32_t num_waiting = 0;
+  for (const auto& [id, session] : sessions_) num_waiting += session->num_early();
+  if (num_waiting < std::min(kEarlyRows, options_.max_context_rows)) return;
+  for (const auto& [id, session] : sessions_) {
+    const int32_t num_rows = std::min(session->num_early(), num_free);
+    if (num_rows == 0) continue;
+    pass.touched.push_back(id);
+    if (!Extend(*session, session->num_settled + num_rows)) {
+      Forget(*session);
+      continue;
+    }
+    num_free -= num_rows;
+    AddContext(*session, num_rows, pass);
+    counters_.num_context_rows += num_rows;
   }
 }
 

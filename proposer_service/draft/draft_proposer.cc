@@ -255,8 +255,10 @@ void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched
   std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
   std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });
   for (const DraftForest::SessionId id : touched) {
+    const DraftForest::Session& session = forest_.Find(id);
     CountFeatures(session_states_.at(id));
-    if (forest_.Find(id).has_answer() && IsWorthPublishing(session_states_.at(id))) Publish(session_states_.at(id));
+    if (session.is_idle() || !session.has_answer()) continue;
+    if (IsWorthPublishing(session_states_.at(id))) Publish(session_states_.at(id));
   }
   for (const DraftForest::SessionId id : stuck) {
     if (forest_.Find(id).has_answer()) Publish(session_states_.at(id));
@@ -276,12 +278,16 @@ void DraftProposer::Publish(SessionState& state) {
   state.mailbox->Announce();
 }
 
-// Tells the mailbox how many features still wait. While the session has no tree, nothing else would tell the service.
+// Tells the mailbox how many features still wait. While the session publishes no tree, nothing else would tell the
+// service.
 void DraftProposer::CountFeatures(SessionState& state) {
   const DraftForest::Session& session = forest_.Find(state.session_id);
-  if (!session.features.has_value()) return;
-  state.mailbox->SetUnused(session.features->num_unused());
-  if (!session.has_answer()) state.mailbox->Announce();
+  if (session.is_forgotten) {
+    state.mailbox->Forget();
+  } else if (session.features.has_value()) {
+    state.mailbox->SetUnused(session.features->num_unused());
+  }
+  if (session.reads_features && (session.is_idle() || !session.has_answer())) state.mailbox->Announce();
 }
 
 // The next pass divides its rows among the sessions with owed answers, because their trees are the youngest.

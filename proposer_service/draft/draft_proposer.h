@@ -10,7 +10,8 @@
 // a forward pass if the tree has grown below the committed path. Otherwise the proposer owes the answer until the new
 // root is expanded. An owed answer waits for further passes while they are worth the verifier's time (answer_timing.h).
 // The tree grows on after the answer, and the proposer announces it when it has doubled or is complete. An idle session
-// costs nothing. When the verifier wants trees of it again, the forest first computes the missing context.
+// costs nothing but the rows whose features have come. When the verifier wants trees of it again, the forest first
+// computes the missing context.
 //
 // If the operating system often preempts the growth thread, another process wants its cores, perhaps the verifier. The
 // thread then expands likely nodes only.

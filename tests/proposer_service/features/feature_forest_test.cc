@@ -254,6 +254,55 @@ TEST_F(FeatureForestTest, ALongPromptIsComputedInChunks) {
   ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawn, Tokens(90)));
 }
 
+// A prompt's features come before its first tree is wanted. They may not wait for it.
+TEST_F(FeatureForestTest, RowsOfAnIdleSessionAreComputedUpToItsRoot) {
+  DraftForest forest(*model_, kOptions);
+  const DraftForest::SessionId id = forest.Open(kDrawn);
+  forest.Append(id, Tokens(300));
+  forest.AppendFeatures(id, 0, FeaturesOf(0, 40));
+  EXPECT_THAT(forest.Grow(), ::testing::IsEmpty()) << "so few rows wait for more";
+  forest.AppendFeatures(id, 40, FeaturesOf(40, 299));
+  EXPECT_THAT(forest.Grow(), ::testing::ElementsAre(id));
+  GrowAll(forest);
+  EXPECT_LT(forest.Find(id).features->num_unused(), 64 * kTinyHidden);
+  EXPECT_FALSE(forest.Find(id).tree.is_root_expanded());
+  forest.Want(id, {.node_budget = 32});
+  GrowAll(forest);
+  EXPECT_EQ(forest.counters().num_context_rows, 299);
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawn, Tokens(300)));
+}
+
+TEST_F(FeatureForestTest, IdleSessionsHaveTheRowsThatTheOthersLeave) {
+  DraftForestOptions options = kOptions;
+  options.max_context_rows = 16;
+  DraftForest forest(*model_, options);
+  const DraftForest::SessionId idle = forest.Open(kGreedy);
+  const DraftForest::SessionId asked = forest.Open(kGreedy);
+  for (const DraftForest::SessionId id : {idle, asked}) {
+    forest.Append(id, Tokens(25));
+    forest.AppendFeatures(id, 0, FeaturesOf(0, 24));
+  }
+  forest.Want(asked, {.node_budget = 32});
+  EXPECT_THAT(forest.Grow(), ::testing::ElementsAre(asked));
+  EXPECT_THAT(forest.Grow(), ::testing::ElementsAre(asked, idle));
+  EXPECT_EQ(forest.Find(asked).num_settled, 24);
+  EXPECT_EQ(forest.Find(idle).num_settled, 8);
+  forest.CheckIntegrity();
+}
+
+TEST_F(FeatureForestTest, AnIdleSessionWithoutRoomIsForgotten) {
+  DraftForest forest(*model_, kOptions);
+  std::vector<DraftForest::SessionId> ids;
+  for (int i = 0; i < 8; ++i) {  // 8 contexts of 32 blocks do not fit
+    ids.push_back(forest.Open(kGreedy));
+    forest.Append(ids[i], Tokens(500));
+    forest.AppendFeatures(ids[i], 0, FeaturesOf(0, 499));
+    GrowAll(forest);
+  }
+  EXPECT_FALSE(forest.Find(ids[0]).is_forgotten);
+  EXPECT_TRUE(forest.Find(ids[7]).is_forgotten);
+}
+
 TEST_F(FeatureForestTest, ATreeDoesNotDependOnOtherTrees) {
   DraftForestOptions options = kOptions;
   options.max_tree_rows = 5;

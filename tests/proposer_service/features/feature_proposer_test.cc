@@ -105,6 +105,21 @@ TEST_F(FeatureProposerTest, AnswersOnItsOwnPredictionsUntilFeaturesCome) {
   EXPECT_NE(Propose(*session).nodes, provisional.nodes);
 }
 
+// The stream's credit is what its sessions have not used. If idle sessions kept it, the others would get no features.
+TEST_F(FeatureProposerTest, PromptsThatAreStillComputedLeaveTheCreditToOthers) {
+  std::vector<std::unique_ptr<Session>> prompts;
+  int64_t num_unused = 0;
+  for (int i = 0; i < 20; ++i) {
+    prompts.push_back(Open());
+    prompts.back()->Append(Tokens(60));
+    prompts.back()->AppendFeatures(0, Features(59));
+  }
+  GrowAll();
+  for (const auto& session : prompts) num_unused += session->num_unused_feature_values();
+  EXPECT_LT(num_unused, 100 * kTinyHidden) << "of 1180 features";
+  EXPECT_GE(num_announced_, 19) << "there is room for more features";
+}
+
 TEST_F(FeatureProposerTest, ASessionThatHadToMakeRoomIsForgotten) {
   std::vector<std::unique_ptr<Session>> sessions;
   for (int i = 0; i < 8; ++i) {  // there is room for 6 contexts
