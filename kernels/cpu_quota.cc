@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "kernels/control_groups.h"
+
 namespace foretoken::kernels {
 namespace {
 
@@ -14,24 +16,15 @@ std::optional<double> ReadQuota(const std::string& group) {
   return quota / period;
 }
 
-// The process's group, as a path below the mount point: the line "0::PATH".
-std::string GroupOfProcess(const std::string& root) {
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (line.starts_with("0::/")) return line.substr(3);
-  }
-  return "/";
-}
-
 }  // namespace
 
 std::optional<double> CpuQuota(const std::string& root) {
   std::optional<double> least;
-  for (std::string group = GroupOfProcess(root);; group.resize(group.rfind('/'))) {
-    const std::optional<double> quota = ReadQuota(root + "/sys/fs/cgroup" + group);
+  for (const std::string& group : ControlGroups(root)) {
+    const std::optional<double> quota = ReadQuota(group);
     if (quota) least = std::min(least.value_or(*quota), *quota);
-    if (group.empty()) return least;
   }
+  return least;
 }
 
 }  // namespace foretoken::kernels

@@ -40,7 +40,7 @@ absl::Status ValidateMethod(absl::string_view method) {
 absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(ValidateMethod(config.method));
   if (config.method == "draft") FT_RETURN_IF_ERROR(Validate(config.draft));
-  if (ReadsFeatures(config.method)) FT_RETURN_IF_ERROR(ValidateFeatureDraft(config.draft));
+  if (ReadsFeatures(config.method)) FT_RETURN_IF_ERROR(ValidateFeatureDraft(config.method, config.draft));
   FT_RETURN_IF_ERROR(Validate(config.limits));
   FT_RETURN_IF_ERROR(Validate(config.ngram));
   return Validate(config.suffix);

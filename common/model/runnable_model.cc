@@ -34,18 +34,27 @@ absl::StatusOr<std::unique_ptr<parallel::RankGroup>> MakeRanks(kernels::BackendO
   return parallel::RankGroup::Make(options.device, std::move(backends));
 }
 
-// RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
-absl::Status CheckMemory(const ExpertSource& source, const TransformerOptions& transformer,
-                         const LoadOptions& options) {
+TransformerOptions TransformerOptionsOf(const LoadOptions& options) {
+  return {.max_rows = options.max_rows,
+          .max_logit_rows = options.max_rows,
+          .max_positions = options.context.max_context_tokens};
+}
+
+absl::StatusOr<kernels::MemoryNeed> NeedOf(const ExpertSource& source, const LoadOptions& options) {
   const int32_t num_ranks = source.ranks->num_ranks();
   const kernels::Backend& backend = source.ranks->backend(0);
   FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(source.config, source.opened, backend, num_ranks));
   std::optional<int64_t> max_expert_bytes;
   if (options.max_expert_bytes) max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
-  const kernels::MemoryNeed need =
-      LargestRankNeed(source.config, num_ranks, transformer, options.context.num_blocks, backend.weight_quantization(),
-                      backend.head_quantization(), backend.kv_cache_dtype(), kept, max_expert_bytes);
-  for (int rank = 0; rank < num_ranks; ++rank) {
+  return LargestRankNeed(source.config, num_ranks, TransformerOptionsOf(options), options.context.num_blocks,
+                         backend.weight_quantization(), backend.head_quantization(), backend.kv_cache_dtype(), kept,
+                         max_expert_bytes);
+}
+
+// RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
+absl::Status CheckMemory(const ExpertSource& source, const LoadOptions& options) {
+  FT_ASSIGN_OR_RETURN(const kernels::MemoryNeed need, NeedOf(source, options));
+  for (int rank = 0; rank < source.ranks->num_ranks(); ++rank) {
     const std::optional<std::string> refusal = source.ranks->backend(rank).MemoryRefusal(need);
     if (!refusal.has_value()) continue;
     const bool keeps_all_experts = source.config.experts.num_experts > 0 && !options.max_expert_bytes.has_value();
@@ -186,13 +195,14 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
                      .times = {.tokenizer = tokenizer_seconds}};
 }
 
+absl::StatusOr<kernels::MemoryNeed> NeedOf(const OpenedModel& opened, const LoadOptions& options) {
+  return NeedOf(ExpertSource{.config = opened.config, .opened = *opened.weights, .ranks = opened.ranks.get()}, options);
+}
+
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress) {
-  const TransformerOptions transformer_options = {.max_rows = options.max_rows,
-                                                  .max_logit_rows = options.max_rows,
-                                                  .max_positions = options.context.max_context_tokens};
   const quantization::OpenedWeights& stored = *opened.weights;
   const ExpertSource source = {.config = opened.config, .opened = stored, .ranks = opened.ranks.get()};
-  FT_RETURN_IF_ERROR(CheckMemory(source, transformer_options, options));
+  FT_RETURN_IF_ERROR(CheckMemory(source, options));
   FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, options.max_expert_bytes));
   std::optional<WeightDigest> digest;
   if (options.digest_weights) {
@@ -213,7 +223,7 @@ absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& o
   times.reading = reader.times();
   WeightUse weight_use = UseOf(weights, opened.config.experts.num_chosen, std::move(formats));
   auto transformer =
-      std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, transformer_options);
+      std::make_unique<Transformer>(opened.config, std::move(weights), *opened.ranks, TransformerOptionsOf(options));
   KvCache kv = transformer->MakeKvCache(options.context.num_blocks);
   times.transformer = stopwatch.Lap();
   return RunnableModel{.config = std::move(opened.config),

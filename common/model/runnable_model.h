@@ -98,6 +98,9 @@ struct LoadOptions {
   std::optional<size_t> max_expert_bytes;
 };
 
+// What the model takes of the device of the rank that takes most.
+absl::StatusOr<kernels::MemoryNeed> NeedOf(const OpenedModel& opened, const LoadOptions& options);
+
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress);
 
 }  // namespace foretoken::model

@@ -71,10 +71,21 @@ std::string DescribeOtherWeights(const std::string& directory) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", absl::Utf8SafeCHexEscape(names[i]).substr(0, kMaxShownBytes));
   }
   if (names.size() > num_shown) absl::StrAppend(&text, " and ", names.size() - num_shown, " more files of weights");
+  absl::StrAppend(&text,
+                  ". A directory's weights are read from safetensors alone, under the names that transformers gives "
+                  "them: its save_pretrained converts a model. A GGUF file is named by its own path");
+  constexpr absl::string_view kPickles[] = {".bin", ".pt", ".pth", ".ckpt"};
+  const auto pickle = std::ranges::find_if(names, [&](const std::string& name) {
+    return std::ranges::any_of(kPickles, [&](absl::string_view ending) { return absl::EndsWith(name, ending); });
+  });
+  if (pickle == names.end()) return text;
   return absl::StrCat(
       text,
-      ". A directory's weights are read from safetensors alone, under the names that transformers gives "
-      "them: its save_pretrained converts a checkpoint. A GGUF file is named by its own path");
+      ". A pickle can run code when it is read. This converts one without that: python3 -c 'import torch; from "
+      "safetensors.torch import save_file; save_file({k: v.clone(memory_format=torch.contiguous_format) for k, v in "
+      "torch.load(\"",
+      absl::Utf8SafeCHexEscape(*pickle).substr(0, kMaxShownBytes),
+      "\", map_location=\"cpu\", weights_only=True).items()}, \"model.safetensors\")'");
 }
 
 // A vector whose elements are in the model's order.

@@ -60,8 +60,8 @@ struct DraftOptions {
   std::string model_directory;
   // For methods that read the target's hidden states.
   std::string target_directory;
-  std::string feature_layers;  // the k of each S_k that an EAGLE-3 head reads, with commas; empty: as its file says
-  bool try_on_target = false;  // before it serves (drafter_trial.h)
+  std::string feature_layers;  // the k of each S_k that the drafter reads, with commas or +; empty: as its file says
+  bool try_on_target = true;   // before it serves (drafter_trial.h), where the target can be loaded
   std::string device = "cpu";
   std::string cpu_isa = "auto";
   kernels::QuantizationOptions quantization;

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,7 +17,8 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/model/feature_plane.h"
-#include "common/model/runnable_model.h"
+#include "common/tokenizer/tokenizer.h"
+#include "kernels/free_memory.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
@@ -28,9 +32,21 @@ constexpr absl::string_view kPrompts[] = {"def read_config(path):\n    \"\"\"Rea
                                           "Dear Ms Miller,\n\nthank you for your letter of"};
 constexpr int32_t kNumTokens = 64;  // of a continuation
 constexpr int32_t kMaxTokens = 96;  // of a text
+constexpr int32_t kMaxPrompt = kMaxTokens - kNumTokens;
+constexpr auto kNumTexts = static_cast<int32_t>(std::size(kPrompts));
 // A better reading must be better by so many standard errors of the mean difference, over the same tokens.
 constexpr double kErrors = 2.5;
 constexpr double kMinHitRate = 0.2;  // 1.2 tokens per step
+// Fewer scored tokens say nothing.
+constexpr int64_t kMinScored = 100;
+
+// A prompt and what the target makes of it.
+struct Text {
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> blocks;
+  size_t num_prompt = 0;
+  size_t num_computed = 0;
+};
 
 // What the drafter says of the target's tokens under one reading.
 struct Reading {
@@ -40,6 +56,7 @@ struct Reading {
   int64_t num_tokens = 0;
 
   double mean() const {
+    if (log_probs.empty()) return -std::numeric_limits<double>::infinity();
     return std::accumulate(log_probs.begin(), log_probs.end(), 0.0) / static_cast<double>(log_probs.size());
   }
 };
@@ -62,56 +79,84 @@ std::vector<int32_t> AllBlocks(int32_t num_blocks) {
   return blocks;
 }
 
-int32_t BestToken(const kernels::ConstTensorView& logits, model::RunnableModel& target) {
-  const kernels::RowToBranch row = {.sampling = {.temperature = 0}, .num_children = 1};
-  kernels::RowChildren best;
-  target.transformer->backend().BranchRows(
-      {.logits = logits, .num_tokens = target.num_tokens(), .rows = {&row, 1}, .children = {&best, 1}});
-  target.transformer->Synchronize();
-  return best.children.empty() ? 0 : best.children[0].token_id;
+absl::StatusOr<std::vector<Text>> BeginTexts(const tokenizer::Tokenizer& tokenizer) {
+  constexpr int32_t kBlocks = kMaxTokens / kernels::kKvBlockSize;
+  std::vector<Text> texts;
+  for (const absl::string_view prompt : kPrompts) {
+    Text& text = texts.emplace_back();
+    FT_ASSIGN_OR_RETURN(text.token_ids, tokenizer.Encode(prompt));
+    text.num_prompt = std::clamp<size_t>(text.token_ids.size(), 2, kMaxPrompt);
+    text.token_ids.resize(text.num_prompt, 0);
+    text.blocks.resize(kBlocks);
+    std::iota(text.blocks.begin(), text.blocks.end(), static_cast<int32_t>(texts.size() - 1) * kBlocks);
+  }
+  return texts;
 }
 
-// Continues a text greedily. The planes keep the features of all tokens but the last.
-void Continue(model::RunnableModel& target, std::span<model::FeaturePlane> planes, std::vector<int32_t>& token_ids) {
-  const std::vector<int32_t> blocks = AllBlocks(target.kv.num_blocks);
-  size_t num_computed = 0;
+// Appends the best token of each text, whose row is as the text's number.
+void AppendBest(const kernels::ConstTensorView& logits, model::RunnableModel& target, std::span<Text> texts) {
+  std::vector<kernels::RowToBranch> rows;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    rows.push_back({.logit_row = static_cast<int32_t>(i), .sampling = {.temperature = 0}, .num_children = 1});
+  }
+  std::vector<kernels::RowChildren> best(texts.size());
+  target.transformer->backend().BranchRows(
+      {.logits = logits, .num_tokens = target.num_tokens(), .rows = rows, .children = best});
+  target.transformer->Synchronize();
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i].token_ids.push_back(best[i].children.empty() ? 0 : best[i].children[0].token_id);
+  }
+}
+
+// Continues the texts greedily, side by side. The planes keep the features of all tokens but the last of each.
+void Continue(model::RunnableModel& target, std::span<model::FeaturePlane> planes, std::span<Text> texts) {
   for (int32_t i = 0; i < kNumTokens; ++i) {
     model::ForwardBatch batch;
-    const int32_t last = model::AppendSegment({.block_table = blocks,
-                                               .first_position = static_cast<int32_t>(num_computed),
-                                               .chain = std::span(token_ids).subspan(num_computed)},
-                                              &batch);
-    batch.logit_rows = {last};
-    num_computed = token_ids.size();
+    for (Text& text : texts) {
+      batch.logit_rows.push_back(
+          model::AppendSegment({.block_table = text.blocks,
+                                .first_position = static_cast<int32_t>(text.num_computed),
+                                .chain = std::span<const int32_t>(text.token_ids).subspan(text.num_computed)},
+                               &batch));
+      text.num_computed = text.token_ids.size();
+    }
     const kernels::ConstTensorView logits = target.transformer->Forward(batch, target.kv);
     std::vector<model::FeatureRow> rows;
-    for (int32_t row = 0; row <= last; ++row) rows.push_back({.row = row, .slot = batch.slots[row]});
+    for (int32_t row = 0; row < batch.num_rows(); ++row) rows.push_back({.row = row, .slot = batch.slots[row]});
     for (model::FeaturePlane& plane : planes) plane.Store(rows);
-    token_ids.push_back(BestToken(logits, target));
+    AppendBest(logits, target, texts);
   }
 }
 
 // Row i of the drafter has token i + 1 and the feature of token i, and guesses token i + 2.
-void Score(DraftModel& drafter, std::span<const int32_t> token_ids, size_t num_prompt, std::vector<uint16_t> features,
-           Reading& reading) {
-  const auto num_rows = static_cast<int32_t>(token_ids.size()) - 2;
+void Score(DraftModel& drafter, const Text& text, std::span<const uint16_t> features, Reading& reading) {
+  const DraftModel::Limits& limits = drafter.limits();
+  const int32_t num_rows = std::min(static_cast<int32_t>(text.token_ids.size()) - 2, limits.max_positions);
   const std::vector<int32_t> blocks = AllBlocks((num_rows - 1) / kernels::kKvBlockSize + 1);
-  DraftPass pass;
-  model::AppendSegment({.block_table = blocks, .chain = token_ids.subspan(1, num_rows)}, &pass.batch);
-  pass.given_features = std::move(features);
-  pass.steps.assign(num_rows, 0);
-  for (int32_t row = 0; row < num_rows; ++row) {
-    pass.given_rows.push_back(row);
-    pass.batch.logit_rows.push_back(row);
-  }
-  std::vector<kernels::RowLogprobs> scores(num_rows);
-  drafter.backend().ScoreTokens(
-      {.logits = drafter.Forward(pass), .token_ids = token_ids.subspan(2, num_rows), .num_top = 1, .scores = scores});
-  drafter.Synchronize();
-  for (size_t row = num_prompt - 2; row < scores.size(); ++row) {
-    ++reading.num_tokens;
-    reading.num_hits += scores[row].top.at(0).token_id == scores[row].token.token_id ? 1 : 0;
-    if (std::isfinite(scores[row].token.logprob)) reading.log_probs.push_back(scores[row].token.logprob);
+  const auto tokens = std::span<const int32_t>(text.token_ids);
+  for (int32_t first = 0; first < num_rows; first += limits.max_rows) {  // a pass may hold fewer rows than a text has
+    const int32_t num_now = std::min(num_rows - first, limits.max_rows);
+    DraftPass pass;
+    model::AppendSegment({.block_table = blocks, .first_position = first, .chain = tokens.subspan(first + 1, num_now)},
+                         &pass.batch);
+    const auto given = features.subspan(first * limits.feature_width, num_now * limits.feature_width);
+    pass.given_features.assign(given.begin(), given.end());
+    pass.steps.assign(num_now, 0);
+    for (int32_t row = 0; row < num_now; ++row) {
+      pass.given_rows.push_back(row);
+      pass.batch.logit_rows.push_back(row);
+    }
+    std::vector<kernels::RowLogprobs> scores(num_now);
+    drafter.backend().ScoreTokens({.logits = drafter.Forward(pass),
+                                   .token_ids = tokens.subspan(first + 2, num_now),
+                                   .num_top = 1,
+                                   .scores = scores});
+    drafter.Synchronize();
+    for (int32_t row = std::max(static_cast<int32_t>(text.num_prompt) - 2 - first, 0); row < num_now; ++row) {
+      ++reading.num_tokens;
+      reading.num_hits += scores[row].top.at(0).token_id == scores[row].token.token_id ? 1 : 0;
+      if (std::isfinite(scores[row].token.logprob)) reading.log_probs.push_back(scores[row].token.logprob);
+    }
   }
 }
 
@@ -135,6 +180,12 @@ absl::Status Judge(std::span<const Reading> readings) {
   };
   for (const Reading& reading : readings) spdlog::info("trial: {}", describe(reading));
   const Reading& given = readings[0];
+  if (given.num_tokens < kMinScored) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the trial on the target scored ", given.num_tokens, " tokens, and needs ", kMinScored,
+                     ": the drafter holds too few positions. Raise --kv_cache_mb, or serve it untried with "
+                     "--try_on_target=false"));
+  }
   for (const Reading& other : readings.subspan(1)) {
     if (Advantage(other, given) < kErrors) continue;
     return absl::InvalidArgumentError(
@@ -150,16 +201,30 @@ absl::Status Judge(std::span<const Reading> readings) {
 
 }  // namespace
 
-absl::Status TryDrafter(DraftModel& drafter, const speculation::TargetFeatures& features, const DraftOptions& options) {
+absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(
       model::OpenedModel opened,
       model::OpenModel(
           {.directory = options.target_directory,
            .backend = {.device = options.device, .num_threads = options.num_threads, .isa = options.cpu_isa}}));
-  const model::ContextPlan context = {.max_context_tokens = kMaxTokens,
-                                      .num_blocks = kMaxTokens / kernels::kKvBlockSize};
-  FT_ASSIGN_OR_RETURN(model::RunnableModel target,
-                      model::LoadModel(std::move(opened), {.max_rows = kMaxTokens, .context = context}, nullptr));
+  const model::LoadOptions load = {
+      .max_rows = kNumTexts * kMaxPrompt,
+      .context = {.max_context_tokens = kMaxTokens, .num_blocks = kNumTexts * kMaxTokens / kernels::kKvBlockSize}};
+  FT_ASSIGN_OR_RETURN(const kernels::MemoryNeed need, model::NeedOf(opened, load));
+  const auto num_bytes = static_cast<int64_t>(need.weight_bytes + need.kv_bytes + need.pass_bytes);
+  // A device checks its own memory. On CPUs the system would end the process instead.
+  const std::optional<int64_t> free = options.device == "cpu" ? kernels::FreeMemory() : std::nullopt;
+  constexpr int64_t kMiB = 1 << 20;
+  if (free.has_value() && num_bytes > *free) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the target takes ", num_bytes / kMiB, " MiB, and ", *free / kMiB, " MiB are free"));
+  }
+  spdlog::info("trying the drafter on its target, which takes {} MiB for that time", num_bytes / kMiB);
+  return model::LoadModel(std::move(opened), load, nullptr);
+}
+
+absl::Status TryDrafter(DraftModel& drafter, const speculation::TargetFeatures& features,
+                        model::RunnableModel& target) {
   std::vector<Reading> readings = ReadingsOf(features, target.config.num_layers);
   std::vector<model::FeaturePlane> planes;
   std::vector<int32_t> layers;
@@ -170,17 +235,12 @@ absl::Status TryDrafter(DraftModel& drafter, const speculation::TargetFeatures& 
   std::ranges::sort(layers);
   layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
   target.transformer->Capture(layers);
-  const std::vector<int32_t> blocks = AllBlocks(target.kv.num_blocks);
-  for (const absl::string_view prompt : kPrompts) {
-    FT_ASSIGN_OR_RETURN(std::vector<int32_t> token_ids, target.tokenizer.Encode(prompt));
-    const size_t num_prompt = std::clamp<size_t>(token_ids.size(), 2, kMaxTokens - kNumTokens);
-    token_ids.resize(num_prompt, 0);
-    Continue(target, planes, token_ids);
-    const int32_t max_rows = std::min(drafter.limits().max_rows, drafter.limits().max_positions);
-    token_ids.resize(std::min<size_t>(token_ids.size(), max_rows + 2));
+  FT_ASSIGN_OR_RETURN(std::vector<Text> texts, BeginTexts(target.tokenizer));
+  Continue(target, planes, texts);
+  for (const Text& text : texts) {
+    const auto num_features = static_cast<int32_t>(text.token_ids.size()) - 2;
     for (size_t i = 0; i < readings.size(); ++i) {
-      Score(drafter, token_ids, num_prompt, planes[i].Read(blocks, 0, static_cast<int32_t>(token_ids.size()) - 2),
-            readings[i]);
+      Score(drafter, text, planes[i].Read(text.blocks, 0, num_features), readings[i]);
     }
   }
   return Judge(readings);

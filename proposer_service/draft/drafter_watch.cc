@@ -31,7 +31,7 @@ std::optional<std::string> DrafterWatch::Observe(uint64_t num_trials, uint64_t n
     absl::StrAppend(&line, " It reads the inputs of layers ", absl::StrJoin(layers_, ","),
                     ". If its file means their outputs, start it with --feature_layers=", Shifted(layers_, 1),
                     "; if the file was taken for that wrongly, with --feature_layers=", Shifted(layers_, -1),
-                    ". --try_on_target finds out");
+                    ". A trial on the target finds out: --try_on_target, with memory for the target");
   }
   return line;
 }

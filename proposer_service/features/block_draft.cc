@@ -67,7 +67,8 @@ BlockDraft::BlockDraft(std::unique_ptr<kernels::Backend> backend, const Limits& 
       lm_head_(std::move(head.weight)),
       head_(
           head.token_ids, *backend_,
-          {.vocab_size = limits.vocab_size, .draft_vocab_size = lm_head_->out_features(), .max_rows = limits.max_rows}),
+          {.vocab_size = limits.vocab_size, .draft_vocab_size = lm_head_->out_features(), .max_rows = limits.max_rows},
+          head.form),
       kept_at_(static_cast<size_t>(limits.num_blocks) * kKvBlockSize, -1),
       kept_(*backend_, DType::kBF16, Shape(int64_t{limits.num_blocks} * form.num_guesses(), form.hidden_size)),
       logits_at_(static_cast<size_t>(limits.num_blocks), -1),

@@ -294,6 +294,7 @@ absl::StatusOr<DflashWeights> LoadWeights(const DflashConfig& config, const Targ
                                                    .num_inputs = hidden},
                                                   tensors, target));
   FT_ASSIGN_OR_RETURN(weights.markov, LoadMarkov(config, tensors));
+  FT_RETURN_IF_ERROR(tensors.CheckAllRead());
   return weights;
 }
 

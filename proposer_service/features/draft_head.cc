@@ -2,6 +2,7 @@
 #include "proposer_service/features/draft_head.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,20 @@ absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const DraftVocabulary& vocabul
   return token_ids;
 }
 
+// "t2d" repeats "d2t". If the two disagree, one of them belongs to another head.
+absl::Status CheckMarks(const DraftVocabulary& vocabulary, std::span<const int32_t> token_ids,
+                        const DrafterTensors& tensors) {
+  if (!tensors.Contains("t2d")) return absl::OkStatus();
+  FT_ASSIGN_OR_RETURN(const std::vector<bool> marks, tensors.Flags("t2d", vocabulary.vocab_size));
+  std::vector<bool> expected(marks.size(), token_ids.empty());
+  for (const int32_t id : token_ids) expected[static_cast<size_t>(id)] = true;
+  if (marks == expected) return absl::OkStatus();
+  const auto first = std::mismatch(marks.begin(), marks.end(), expected.begin()).first - marks.begin();
+  return absl::InvalidArgumentError(absl::StrCat(
+      tensors.directory(), ": tensor t2d: expected to mark the ", vocabulary.draft_vocab_size, " ids of d2t, got ",
+      std::ranges::count(marks, true), " marks, of which that of id ", first, " differs first"));
+}
+
 // The rows of the target's head, in runs of consecutive ids.
 std::vector<ConstTensorView> RowsOf(const ConstTensorView& head, std::span<const int32_t> token_ids) {
   const int64_t row_bytes = head.shape[1] * static_cast<int64_t>(kernels::SizeOf(head.dtype));
@@ -56,8 +71,22 @@ std::vector<ConstTensorView> RowsOf(const ConstTensorView& head, std::span<const
 
 }  // namespace
 
-DraftHead::DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backend, const Sizes& sizes)
-    : backend_(backend), drafted_(backend, DType::kF32, Shape(sizes.max_rows, sizes.draft_vocab_size)) {
+LogitForm FormOfTarget(const model::ModelConfig& target, float scale) {
+  LogitForm form{.scale = scale * static_cast<float>(target.logit_multiplier)};
+  if (target.logit_cap.has_value()) form.cap = static_cast<float>(*target.logit_cap);
+  return form;
+}
+
+absl::StatusOr<float> ReadLogitScale(const model::JsonFields& config) {
+  using Limits = std::numeric_limits<float>;
+  FT_ASSIGN_OR_RETURN(const double scale, config.OrDefault<double>("logit_scale", 1));
+  if (scale >= Limits::min() && scale <= Limits::max()) return static_cast<float>(scale);
+  return config.Error("logit_scale", "expects a number above 0 that a float can hold, got ", scale);
+}
+
+DraftHead::DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backend, const Sizes& sizes,
+                     const LogitForm& form)
+    : backend_(backend), form_(form), drafted_(backend, DType::kF32, Shape(sizes.max_rows, sizes.draft_vocab_size)) {
   if (token_ids.empty()) return;
   token_ids_ = tensor::Tensor(backend, DType::kI32, Shape(static_cast<int64_t>(token_ids.size())));
   backend.Copy(token_ids_.view().data, token_ids.data(), token_ids.size_bytes(), kernels::CopyKind::kToDevice);
@@ -71,6 +100,9 @@ ConstTensorView DraftHead::Logits(const ConstTensorView& x, const kernels::Weigh
 }
 
 ConstTensorView DraftHead::Complete(int64_t num_rows, const std::optional<Term>& bias) {
+  if (form_.scale != 1 || form_.cap.has_value()) {
+    backend_.CapLogits({.logits = drafted_.rows(num_rows), .scale = form_.scale, .cap = form_.cap});
+  }
   if (bias.has_value()) {
     backend_.MatMul(
         {.x = bias->x, .weight = bias->weight, .mode = kernels::OutputMode::kAdd, .out = drafted_.rows(num_rows)});
@@ -85,6 +117,7 @@ absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, 
                                              const TargetFiles& target) {
   DraftHeadParts parts;
   FT_ASSIGN_OR_RETURN(parts.token_ids, ReadTokenIds(vocabulary, tensors, target));
+  FT_RETURN_IF_ERROR(CheckMarks(vocabulary, parts.token_ids, tensors));
   if (tensors.Contains("lm_head.weight")) {
     FT_ASSIGN_OR_RETURN(parts.weight,
                         tensors.Matrix({{"lm_head.weight", Shape(vocabulary.draft_vocab_size, vocabulary.num_inputs)}},
@@ -96,6 +129,7 @@ absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, 
                                             vocabulary.draft_vocab_size, ", ", vocabulary.num_inputs,
                                             "] is missing, and the target's head takes ", target.config.hidden_size));
   }
+  parts.form = FormOfTarget(target.config);
   FT_ASSIGN_OR_RETURN(ConstTensorView head, target.Head());
   if (parts.token_ids.empty()) head.shape.dims[0] = vocabulary.draft_vocab_size;  // without further padding
   const std::vector<ConstTensorView> rows =

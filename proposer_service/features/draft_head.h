@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/json_fields.h"
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "proposer_service/features/drafter_tensors.h"
@@ -19,9 +20,22 @@
 
 namespace foretoken::proposer {
 
+// What becomes of a product with the head: l becomes c tanh(s l / c), or s l.
+struct LogitForm {
+  float scale = 1;           // s
+  std::optional<float> cap;  // c
+};
+
+// The form of logits that the target's own head makes, times `scale`.
+LogitForm FormOfTarget(const model::ModelConfig& target, float scale = 1);
+
+// Reads "logit_scale", by default 1. INVALID_ARGUMENT: it is no number above 0 that a float can hold.
+absl::StatusOr<float> ReadLogitScale(const model::JsonFields& config);
+
 struct DraftHeadParts {
   std::unique_ptr<kernels::Weight> weight;  // [Vd, E]
   std::vector<int32_t> token_ids;           // [Vd] of the target, increasing; empty: row i has id i
+  LogitForm form;                           // the target's if the head is; the head's own scale is not in it
 };
 
 class DraftHead {
@@ -31,10 +45,10 @@ class DraftHead {
     int64_t draft_vocab_size = 0;  // Vd
     int32_t max_rows = 0;
   };
-  // `token_ids` as in DraftHeadParts.
-  DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backend, const Sizes& sizes);
+  // `token_ids` and `form` as in DraftHeadParts.
+  DraftHead(std::span<const int32_t> token_ids, kernels::Backend& backend, const Sizes& sizes, const LogitForm& form);
 
-  // A product that is added to the logits.
+  // A product that is added to the logits, after they have their form.
   struct Term {
     kernels::ConstTensorView x;               // [n, K] bf16
     const kernels::Weight* weight = nullptr;  // [Vd, K]
@@ -48,6 +62,7 @@ class DraftHead {
 
  private:
   kernels::Backend& backend_;
+  const LogitForm form_;
   tensor::Tensor token_ids_;  // [Vd] i32, or empty
   tensor::Tensor drafted_;    // [max rows, Vd] f32
   tensor::Tensor logits_;     // [max rows, V] f32, or empty
@@ -60,7 +75,8 @@ struct DraftVocabulary {
 };
 
 // Reads "lm_head.weight" and "d2t", where the target's id of row i is i + d2t[i]. A file without a head takes the
-// target's rows of these ids. Errors also name "d2t": an id that is none of the target's, or ids that do not increase.
+// target's rows of these ids. Errors also name "d2t": an id that is none of the target's, or ids that do not increase;
+// and "t2d", which marks the target's ids that have a row: other ids than d2t's.
 absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, const DrafterTensors& tensors,
                                              const TargetFiles& target);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/features/drafter_tensors.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -51,6 +53,7 @@ absl::StatusOr<Shape> DrafterTensors::ShapeOf(const std::string& name, int rank)
 
 absl::StatusOr<ConstTensorView> DrafterTensors::Find(const WeightName& weight) const {
   FT_ASSIGN_OR_RETURN(const std::string stored_name, StoredName(weight.name));
+  read_.insert(weight.name);
   return checkpoint_.Find(stored_name, weight.shape);
 }
 
@@ -65,17 +68,46 @@ absl::StatusOr<std::vector<float>> DrafterTensors::Floats(const WeightName& weig
   return values;
 }
 
-absl::StatusOr<std::vector<int64_t>> DrafterTensors::Integers(const std::string& name, int64_t count) const {
+absl::StatusOr<const weights::StoredTensor*> DrafterTensors::FindExact(
+    const std::string& name, int64_t count, std::span<const absl::string_view> dtypes) const {
   FT_ASSIGN_OR_RETURN(const std::string stored_name, StoredName(name));
+  read_.insert(name);
   const weights::StoredTensor& stored = *checkpoint_.FindStored(stored_name);
-  if (stored.dtype != "I64" || stored.shape != std::vector<int64_t>{count}) {
-    return absl::InvalidArgumentError(absl::StrCat(directory(), ": tensor ", stored_name, ": expected I64 [", count,
-                                                   "], got ", stored.dtype, " [", absl::StrJoin(stored.shape, ", "),
-                                                   "]"));
-  }
+  if (std::ranges::count(dtypes, stored.dtype) > 0 && stored.shape == std::vector<int64_t>{count}) return &stored;
+  return absl::InvalidArgumentError(absl::StrCat(directory(), ": tensor ", stored_name, ": expected ",
+                                                 absl::StrJoin(dtypes, " or "), " [", count, "], got ", stored.dtype,
+                                                 " [", absl::StrJoin(stored.shape, ", "), "]"));
+}
+
+absl::StatusOr<std::vector<int64_t>> DrafterTensors::Integers(const std::string& name, int64_t count) const {
+  constexpr absl::string_view kDtypes[] = {"I64"};
+  FT_ASSIGN_OR_RETURN(const weights::StoredTensor* const stored, FindExact(name, count, kDtypes));
   std::vector<int64_t> values(static_cast<size_t>(count));
-  std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+  std::memcpy(values.data(), stored->bytes.data(), stored->bytes.size());
   return values;
+}
+
+absl::StatusOr<std::vector<bool>> DrafterTensors::Flags(const std::string& name, int64_t count) const {
+  constexpr absl::string_view kDtypes[] = {"BOOL", "U8"};
+  FT_ASSIGN_OR_RETURN(const weights::StoredTensor* const stored, FindExact(name, count, kDtypes));
+  std::vector<bool> values;
+  for (const auto byte : stored->bytes) values.push_back(static_cast<uint8_t>(byte) != 0);
+  return values;
+}
+
+absl::Status DrafterTensors::CheckAllRead() const {
+  constexpr size_t kMaxShown = 3;
+  std::vector<std::string> unread;
+  for (const auto& [name, stored_name] : stored_names_) {
+    if (!read_.contains(name) && !absl::EndsWith(name, "rotary_emb.inv_freq")) unread.push_back(stored_name);
+  }
+  if (unread.empty()) return absl::OkStatus();
+  const size_t num_shown = std::min(unread.size(), kMaxShown);
+  std::string names = absl::StrJoin(std::span(unread).first(num_shown), ", ");
+  if (unread.size() > num_shown) absl::StrAppend(&names, " and ", unread.size() - num_shown, " more");
+  return absl::InvalidArgumentError(absl::StrCat(directory(),
+                                                 ": expected only tensors that this method reads, got also ", names,
+                                                 ". The drafter would compute something else without them"));
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Matrix(
@@ -114,7 +146,7 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
                                                  matrix("self_attn.k_proj", kv_size, shape.qkv_inputs),
                                                  matrix("self_attn.v_proj", kv_size, shape.qkv_inputs)},
                                                 quantization));
-  if (config.attention_bias) {
+  if (config.attention_bias || tensors.Contains(absl::StrCat(prefix, "self_attn.q_proj.bias"))) {
     std::vector<float> joined;
     for (const auto& [role, size] : {std::pair("q", q_size), {"k", kv_size}, {"v", kv_size}}) {
       const WeightName bias{absl::StrCat(prefix, "self_attn.", role, "_proj.bias"), Shape(size)};
@@ -128,9 +160,9 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
     FT_ASSIGN_OR_RETURN(block.k_norm, tensors.Vector(norm("self_attn.k_norm", config.head_dim)));
   }
   FT_ASSIGN_OR_RETURN(block.o, tensors.Matrix({matrix("self_attn.o_proj", hidden, q_size)}, quantization));
-  if (config.attention_output_bias) {
-    FT_ASSIGN_OR_RETURN(block.o_bias,
-                        tensors.Vector(WeightName{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)}));
+  const WeightName o_bias{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)};
+  if (config.attention_output_bias || tensors.Contains(o_bias.name)) {
+    FT_ASSIGN_OR_RETURN(block.o_bias, tensors.Vector(o_bias));
   }
   FT_ASSIGN_OR_RETURN(block.mlp_norm, tensors.Vector(norm("post_attention_layernorm", hidden)));
   FT_ASSIGN_OR_RETURN(

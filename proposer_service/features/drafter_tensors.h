@@ -4,8 +4,12 @@
 //
 //   FT_ASSIGN_OR_RETURN(DrafterTensors tensors, DrafterTensors::Open(directory, backend, DescribedName));
 //   FT_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Weight> fc, tensors.Matrix({{"fc.weight", Shape(256, 768)}}));
+//   FT_RETURN_IF_ERROR(tensors.CheckAllRead());
 //
-// Errors: INVALID_ARGUMENT or NOT_FOUND with the file, the tensor, the expected and the given value.
+// A tensor that the reader leaves out changes what the drafter computes, and nothing fails: it only guesses worse. So
+// the object keeps the names of the tensors whose values were read.
+//
+// Errors: INVALID_ARGUMENT or NOT_FOUND with the file, the tensor, the expected and the given value. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +17,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/model/config/config.h"
@@ -43,11 +50,16 @@ class DrafterTensors {
   absl::StatusOr<std::vector<float>> Floats(const model::WeightName& weight) const;
   // An I64 tensor of one dimension, with `count` elements.
   absl::StatusOr<std::vector<int64_t>> Integers(const std::string& name, int64_t count) const;
+  // The same of BOOL or U8.
+  absl::StatusOr<std::vector<bool>> Flags(const std::string& name, int64_t count) const;
 
   // On the backend: matrices stacked along their outputs, and a vector as f32, which is empty if there is no name.
   absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(std::vector<model::WeightName> weights,
                                                           const kernels::Quantization& quantization) const;
   absl::StatusOr<tensor::Tensor> Vector(const std::optional<model::WeightName>& weight) const;
+
+  // INVALID_ARGUMENT names tensors that nobody has read. Tables of rotary angles follow from the configuration.
+  absl::Status CheckAllRead() const;
 
   kernels::Backend& backend() const { return *backend_; }
   const std::string& directory() const { return checkpoint_.directory(); }
@@ -57,14 +69,18 @@ class DrafterTensors {
   DrafterTensors(weights::Checkpoint checkpoint, kernels::Backend& backend)
       : checkpoint_(std::move(checkpoint)), backend_(&backend) {}
   absl::StatusOr<std::string> StoredName(const std::string& name) const;
+  absl::StatusOr<const weights::StoredTensor*> FindExact(const std::string& name, int64_t count,
+                                                         std::span<const absl::string_view> dtypes) const;
 
   weights::Checkpoint checkpoint_;
   kernels::Backend* backend_;
   std::map<std::string, std::string> stored_names_;  // by described name
+  mutable std::set<std::string> read_;               // described names; to read changes nothing else
 };
 
 // Reads block `layer` of a decoder, "layers.N.*". The width of the inputs of q, k and v may differ from the hidden
-// size. An absent input norm stays empty.
+// size. An absent input norm stays empty. Biases of the attention are there if the file has them, whatever its
+// configuration says.
 struct BlockShape {
   int64_t layer = 0;
   int64_t qkv_inputs = 0;

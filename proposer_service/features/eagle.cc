@@ -49,7 +49,8 @@ class Eagle : public DraftModel {
                 {.max_rows = limits.max_rows, .max_positions = limits.max_positions, .num_blocks = limits.num_blocks}),
         lm_head_(std::move(weights.head.weight)),
         head_({}, *backend_,
-              {.vocab_size = limits.vocab_size, .draft_vocab_size = limits.vocab_size, .max_rows = limits.max_rows}),
+              {.vocab_size = limits.vocab_size, .draft_vocab_size = limits.vocab_size, .max_rows = limits.max_rows},
+              weights.head.form),
         outputs_(*backend_, {.num_slots = int64_t{limits.num_blocks} * kernels::kKvBlockSize,
                              .width = limits.feature_width,
                              .max_rows = limits.max_rows}),
@@ -159,6 +160,7 @@ absl::StatusOr<EagleWeights> LoadWeights(const model::ModelConfig& config, const
       weights.head,
       LoadDraftHead({.vocab_size = config.vocab_size, .draft_vocab_size = config.vocab_size, .num_inputs = hidden},
                     tensors, target));
+  FT_RETURN_IF_ERROR(tensors.CheckAllRead());
   return weights;
 }
 

@@ -12,6 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/json_fields.h"
 #include "common/base/status_macros.h"
+#include "proposer_service/features/draft_head.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -53,7 +54,7 @@ absl::Status ReadForm(const JsonFields& config, Eagle3Config& head) {
   FT_ASSIGN_OR_RETURN(head.reads_layers, ReadFlag(config, nested, "use_aux_hidden_state", true));
   FT_ASSIGN_OR_RETURN(head.norm_before_residual, ReadFlag(config, nested, "norm_before_residual", false));
   FT_ASSIGN_OR_RETURN(head.norm_output, ReadFlag(config, nested, "norm_output", false));
-  FT_ASSIGN_OR_RETURN(head.logit_scale, config.OrDefault<double>("logit_scale", 1));
+  FT_ASSIGN_OR_RETURN(head.logit_scale, ReadLogitScale(config));
   return absl::OkStatus();
 }
 
@@ -101,11 +102,12 @@ absl::StatusOr<model::ModelConfig> ReadBlockConfig(json object, absl::string_vie
   }
   object["model_type"] = type;
   if (!object.contains("num_hidden_layers")) object["num_hidden_layers"] = 1;
-  object["max_position_embeddings"] = target.max_positions;
+  if (!object.contains("max_position_embeddings")) object["max_position_embeddings"] = target.max_positions;
   object["bos_token_id"] = object["eos_token_id"] = nullptr;  // nothing reads them
   object.erase("logit_scale");                                // of the head's logits; its reader applies it
   FT_ASSIGN_OR_RETURN(model::ModelConfig config,
                       model::ParseModelConfig(object.dump(-1, ' ', false, json::error_handler_t::replace), source));
+  config.max_position_embeddings = target.max_positions;  // scaled angles followed from the file's own number
   if (config.mlp_bias) return absl::InvalidArgumentError(absl::StrCat(source, ": mlp_bias expects false, got true"));
   if (config.quantization.is_declared) {
     return absl::InvalidArgumentError(
@@ -130,6 +132,8 @@ absl::StatusOr<Eagle3Config> ReadEagle3Config(absl::string_view text, absl::stri
   if (head.reads_layers) {
     FT_ASSIGN_OR_RETURN(head.layers, ResolveFeatureLayers(config, given_layers, target.num_layers,
                                                           DefaultEagle3Layers(target.num_layers)));
+  } else if (!given_layers.empty()) {
+    return config.Error("use_aux_hidden_state", "expects true where the option feature_layers is given, got false");
   }
   return head;
 }

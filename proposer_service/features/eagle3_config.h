@@ -26,7 +26,7 @@ struct Eagle3Config {
   speculation::FeatureProjection::Norm norm = speculation::FeatureProjection::Norm::kNone;  // before the first matrix
   bool norm_before_residual = false;
   bool norm_output = false;  // the next row takes the normed output
-  double logit_scale = 1;
+  float logit_scale = 1;
 };
 
 // `given_layers` is the option feature_layers. `source` names the text in messages.

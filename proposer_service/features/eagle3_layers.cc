@@ -86,7 +86,7 @@ absl::StatusOr<Eagle3Weights> LoadWeights(const Eagle3Config& config, const Targ
                       tensors.Vector(model::WeightName{"layers.0.hidden_norm.weight", Shape(hidden)}));
   FT_ASSIGN_OR_RETURN(std::vector<float> norm, tensors.Floats({"norm.weight", Shape(hidden)}));
   weights.norm = Tensor::FromHost(tensors.backend(), norm);
-  for (float& gain : norm) gain *= static_cast<float>(config.logit_scale);
+  for (float& gain : norm) gain *= config.logit_scale;
   weights.head_norm = Tensor::FromHost(tensors.backend(), norm);
   FT_ASSIGN_OR_RETURN(weights.head, LoadDraftHead({.vocab_size = config.block.vocab_size,
                                                    .draft_vocab_size = config.draft_vocab_size,
@@ -99,6 +99,21 @@ absl::StatusOr<Eagle3Config> ReadConfig(const DraftOptions& options, const Targe
   const std::string path = options.model_directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   return ReadEagle3Config(text, path, SizesOf(target), options.feature_layers);
+}
+
+// Publishers forget keys, and some call a qwen3 block llama. The tensors decide.
+void TakeForm(const DrafterTensors& tensors, Eagle3Config& config) {
+  using Norm = speculation::FeatureProjection::Norm;
+  config.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");
+  const Norm said = config.norm;
+  if (tensors.Contains("input_norm.weight")) {
+    config.norm = Norm::kWhole;
+  } else if (tensors.Contains("fc_norm.0.weight")) {
+    config.norm = Norm::kPerLayer;
+  }
+  if (config.norm != said) {
+    spdlog::info("eagle3: norms the features before the first matrix by its tensors, which config.json does not say");
+  }
 }
 
 // The mask state has any number of leading ones.
@@ -125,7 +140,7 @@ absl::StatusOr<Eagle3Files> ReadEagle3Files(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
                       DrafterTensors::Make(std::move(checkpoint), *files.backend, DescribedName));
   FT_RETURN_IF_ERROR(CheckTensors(tensors, config.block.hidden_size));
-  config.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");  // some files call a qwen3 block llama
+  TakeForm(tensors, config);
   FT_ASSIGN_OR_RETURN(files.mask_state, ReadMaskState(config, target, tensors));
   DrafterNeeds needs = {.method = "eagle3",
                         .bytes = BytesOf(config.block),
@@ -137,6 +152,7 @@ absl::StatusOr<Eagle3Files> ReadEagle3Files(const DraftOptions& options) {
   files.limits = plan.limits;
   files.description = std::move(plan.description);
   FT_ASSIGN_OR_RETURN(files.weights, LoadWeights(config, target, tensors));
+  FT_RETURN_IF_ERROR(tensors.CheckAllRead());
   spdlog::info("eagle3: reads {}", config.reads_layers ? Describe(config.layers) : "the last hidden state");
   return files;
 }

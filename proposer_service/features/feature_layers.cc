@@ -21,11 +21,11 @@ struct Ids {
 
 absl::StatusOr<Ids> ParseGiven(absl::string_view given) {
   Ids ids{.source = "the option feature_layers"};
-  for (const absl::string_view part : absl::StrSplit(given, ',')) {
+  for (const absl::string_view part : absl::StrSplit(given, absl::ByAnyChar(",+"))) {
     int64_t id = 0;
     if (!absl::SimpleAtoi(part, &id)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("feature_layers: expected whole numbers with commas, got '", given, "'"));
+          absl::StrCat("feature_layers: expected whole numbers with commas or + between them, got '", given, "'"));
     }
     ids.ids.push_back(id);
   }

@@ -29,7 +29,8 @@ struct FeatureLayers {
 std::vector<int64_t> DefaultEagle3Layers(int64_t num_target_layers);
 std::vector<int64_t> DefaultDflashLayers(int64_t num_target_layers, int64_t num_layers);
 
-// `given` is the option feature_layers, a list of k with commas; empty: the file decides, or else the defaults.
+// `given` is the option feature_layers, a list of k with commas, or with + where a comma ends the option, as for an
+// embedded proposer; empty: the file decides, or else the defaults.
 // INVALID_ARGUMENT names the key or the option: an id outside 0 to L.
 absl::StatusOr<FeatureLayers> ResolveFeatureLayers(const model::JsonFields& config, absl::string_view given,
                                                    int64_t num_target_layers, std::vector<int64_t> defaults);

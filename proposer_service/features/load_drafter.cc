@@ -19,10 +19,11 @@ namespace {
 struct Method {
   absl::string_view name;
   absl::StatusOr<Drafter> (*load)(const DraftOptions& options);
+  bool has_layers = false;  // that the option feature_layers may name; false: it reads the last hidden state
 };
-constexpr Method kMethods[] = {{"dflash", LoadDflash},
+constexpr Method kMethods[] = {{"dflash", LoadDflash, true},
                                {"eagle", LoadEagle},
-                               {"eagle3", LoadEagle3},
+                               {"eagle3", LoadEagle3, true},
                                {"mlp_speculator", LoadMlpSpeculator},
                                {"medusa", LoadMedusa}};
 
@@ -35,10 +36,17 @@ const Method* Find(absl::string_view name) {
 
 bool ReadsFeatures(absl::string_view method) { return Find(method) != nullptr; }
 
-absl::Status ValidateFeatureDraft(const DraftOptions& options) {
+absl::Status ValidateFeatureDraft(absl::string_view method, const DraftOptions& options) {
   FT_RETURN_IF_ERROR(Validate(options));
   if (options.target_directory.empty()) {
     return absl::InvalidArgumentError("target: expected the directory of the target's checkpoint, got none");
+  }
+  const Method* const known = Find(method);
+  FT_CHECK(known != nullptr);
+  if (!known->has_layers && !options.feature_layers.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("feature_layers: expected none for ", method,
+                                                   ", which reads the last hidden state, got ",
+                                                   options.feature_layers));
   }
   if (options.tensor_parallel == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(

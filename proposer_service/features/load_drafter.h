@@ -12,8 +12,8 @@ namespace foretoken::proposer {
 // Whether the method is one of them.
 bool ReadsFeatures(absl::string_view method);
 
-// INVALID_ARGUMENT names the option, expected and got.
-absl::Status ValidateFeatureDraft(const DraftOptions& options);
+// The method is one of them. INVALID_ARGUMENT names the option, expected and got.
+absl::Status ValidateFeatureDraft(absl::string_view method, const DraftOptions& options);
 
 // The options are valid, and the method is one of them. Errors: as LoadEagle3.
 absl::StatusOr<Drafter> LoadDrafter(absl::string_view method, const DraftOptions& options);

@@ -21,6 +21,7 @@
 #include "proposer_service/features/drafter_tensors.h"
 #include "proposer_service/features/stepwise_draft.h"
 #include "proposer_service/features/target_files.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -40,6 +41,7 @@ struct MedusaWeights {
   std::vector<std::vector<MedusaLayer>> heads;             // [M][layers]
   std::vector<std::unique_ptr<kernels::Weight>> lm_heads;  // [M] of [Vd, E], or one for all heads
   std::vector<int32_t> token_ids;                          // [Vd] of the target; empty: row i has id i
+  LogitForm form;
 };
 
 class Medusa : public StepwiseDraft {
@@ -50,7 +52,8 @@ class Medusa : public StepwiseDraft {
         head_(weights_.token_ids, backend(),
               {.vocab_size = limits.vocab_size,
                .draft_vocab_size = weights_.lm_heads[0]->out_features(),
-               .max_rows = limits.max_rows}),
+               .max_rows = limits.max_rows},
+              weights_.form),
         x_(backend(), DType::kF32, Shape(limits.max_rows, limits.feature_width)),
         branch_(backend(), DType::kF32, Shape(limits.max_rows, limits.feature_width)),
         narrow_(backend(), DType::kBF16, Shape(limits.max_rows, limits.feature_width)) {}
@@ -104,9 +107,10 @@ struct MedusaConfig {
   int64_t num_heads = 0;
   int64_t num_layers = 0;
   bool has_shared_head = false;
+  float logit_scale = 1;
 };
 
-// Counts are those of the file's tensors where the configuration lacks them.
+// Counts are those of the file's tensors where the configuration lacks them, or says fewer.
 absl::StatusOr<MedusaConfig> ReadConfig(const std::string& directory, const DrafterTensors& tensors) {
   constexpr int64_t kMaxHeads = 64, kMaxLayers = 64;
   const std::string path = directory + "/config.json";
@@ -116,6 +120,10 @@ absl::StatusOr<MedusaConfig> ReadConfig(const std::string& directory, const Draf
                          int64_t max) -> absl::StatusOr<int64_t> {
     const char* const name = fields.Has(first) ? first : second;
     FT_ASSIGN_OR_RETURN(const int64_t value, fields.OrDefault<int64_t>(name, stored));
+    if (value >= 1 && value < stored && stored <= max) {
+      spdlog::warn("medusa: {} is {}, and the file's tensors are those of {}, which are used", name, value, stored);
+      return stored;
+    }
     if (value < 1 || value > max) return fields.Error(name, "expects 1 to ", max, ", got ", value);
     return value;
   };
@@ -126,8 +134,7 @@ absl::StatusOr<MedusaConfig> ReadConfig(const std::string& directory, const Draf
   FT_ASSIGN_OR_RETURN(config.num_heads, count("medusa_num_heads", "num_heads", num_heads, kMaxHeads));
   FT_ASSIGN_OR_RETURN(config.num_layers, count("medusa_num_layers", "num_hidden_layers", num_layers, kMaxLayers));
   FT_ASSIGN_OR_RETURN(config.has_shared_head, fields.OrDefault<bool>("original_lm_head", false));
-  FT_ASSIGN_OR_RETURN(const double logit_scale, fields.OrDefault<double>("logit_scale", 1));
-  if (logit_scale != 1) return fields.Error("logit_scale", "expects 1, got ", logit_scale);
+  FT_ASSIGN_OR_RETURN(config.logit_scale, ReadLogitScale(fields));
   return config;
 }
 
@@ -162,8 +169,10 @@ absl::Status CheckOutputs(int64_t num_outputs, const MedusaWeights& weights, con
 
 absl::Status LoadLmHeads(const MedusaConfig& config, const DrafterTensors& tensors, const TargetFiles& target,
                          MedusaWeights& weights) {
+  weights.form.scale = config.logit_scale;
   if (!tensors.Contains("lm_heads.0.weight")) {
     if (!weights.token_ids.empty()) return tensors.ShapeOf("lm_heads.0.weight", 2).status();
+    weights.form = FormOfTarget(target.config, config.logit_scale);
     FT_ASSIGN_OR_RETURN(const ConstTensorView head, target.Head());
     weights.lm_heads.push_back(tensors.backend().PrepareWeight(
         {.parts = {&head, 1}, .fetch = weights::FetchPages, .release = weights::ReleasePages}));
@@ -196,6 +205,7 @@ absl::StatusOr<MedusaWeights> LoadWeights(const MedusaConfig& config, const Draf
     }
   }
   FT_RETURN_IF_ERROR(LoadLmHeads(config, tensors, target, weights));
+  FT_RETURN_IF_ERROR(tensors.CheckAllRead());
   return weights;
 }
 
@@ -206,7 +216,10 @@ absl::StatusOr<weights::Checkpoint> OpenFiles(const std::string& directory) {
   if (std::filesystem::exists(absl::StrCat(directory, "/", kFirstRelease), ignored)) {
     return weights::Checkpoint::OpenFile(directory, kFirstRelease);
   }
-  return weights::Checkpoint::Open(directory);
+  absl::StatusOr<weights::Checkpoint> checkpoint = weights::Checkpoint::Open(directory);
+  if (!absl::IsNotFound(checkpoint.status())) return checkpoint;
+  return absl::NotFoundError(
+      absl::StrCat(checkpoint.status().message(), ". A Medusa head may also be named ", kFirstRelease));
 }
 
 }  // namespace

@@ -172,6 +172,7 @@ absl::StatusOr<MlpWeights> LoadWeights(const MlpConfig& config, const DrafterTen
     FT_ASSIGN_OR_RETURN(weights.gain.emplace_back(), vector("weight"));
     FT_ASSIGN_OR_RETURN(weights.bias.emplace_back(), vector("bias"));
   }
+  FT_RETURN_IF_ERROR(tensors.CheckAllRead());
   return weights;
 }
 

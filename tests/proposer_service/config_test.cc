@@ -29,6 +29,10 @@ TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
   EXPECT_THAT(Validate(Config{.ngram = {.min_length = 0}}).ToString(), HasSubstr("ngram_min_length"));
   EXPECT_THAT(Validate(Config{.method = "draft", .draft = {.model_directory = "/m", .expert_memory_mb = 0}}).ToString(),
               HasSubstr("expert_memory_mb: expected 1 to 1073741824, got 0"));
+  EXPECT_THAT(Validate(Config{.method = "medusa",
+                              .draft = {.model_directory = "/m", .target_directory = "/t", .feature_layers = "1,2"}})
+                  .ToString(),
+              HasSubstr("feature_layers: expected none for medusa, which reads the last hidden state, got 1,2"));
   EXPECT_TRUE(Validate(Config{.method = "suffix"}).ok());
   EXPECT_THAT(Validate(Config{.suffix = {.max_depth = 0}}).ToString(), HasSubstr("suffix_max_depth"));
 }

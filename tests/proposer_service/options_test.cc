@@ -38,7 +38,8 @@ TEST(ProposerOptions, EveryTypeIsRead) {
   EXPECT_EQ(draft.draft.num_threads, 2);
   EXPECT_EQ(draft.draft.kv_cache_mb, 64);
   EXPECT_EQ(draft.draft.expert_memory_mb, 9);
-  EXPECT_TRUE(Read("medusa", {{"model", "/m"}, {"target", "/t"}, {"try_on_target", "true"}}).draft.try_on_target);
+  EXPECT_TRUE(Read("medusa", {{"model", "/m"}, {"target", "/t"}}).draft.try_on_target);
+  EXPECT_FALSE(Read("medusa", {{"model", "/m"}, {"target", "/t"}, {"try_on_target", "false"}}).draft.try_on_target);
 }
 
 TEST(ProposerOptions, ANameMayLeaveOutItsMethodsPrefix) {

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proposer_service/features/eagle3_config.h"
 #include "proposer_service/features/load_drafter.h"
 #include "tests/testing/models/tiny_drafters.h"
 
@@ -31,6 +32,14 @@ class Eagle3FilesTest : public ::testing::Test {
   testing::TinyTarget target_;
 };
 
+// t2d of a head that guesses ids 0, 5, 10, ...
+testing::TinyTensor Marks() {
+  testing::TinyTensor marks{
+      .dtype = "BOOL", .shape = {testing::kTinyVocabulary}, .bytes = std::string(testing::kTinyVocabulary, 0)};
+  for (size_t row = 0; row < 200; ++row) marks.bytes[5 * row] = 1;
+  return marks;
+}
+
 struct BadHead {
   std::string error;
   std::function<void(TinyDrafter&)> change;
@@ -51,6 +60,30 @@ const std::vector<BadHead> kBadHeads = {
      [](TinyDrafter& head) { head.config["draft_vocab_size"] = 0; }},
     {"fc_norm expects false where norm_before_fc is true",
      [](TinyDrafter& head) { head.config["fc_norm"] = head.config["norm_before_fc"] = true; }},
+    {"logit_scale expects a number above 0 that a float can hold, got 0",
+     [](TinyDrafter& head) { head.config["logit_scale"] = 0; }},
+    {"logit_scale expects a number above 0 that a float can hold, got 1e+39",
+     [](TinyDrafter& head) { head.config["logit_scale"] = 1e39; }},
+    {"expected only tensors that this method reads, got also fc.bias",
+     [](TinyDrafter& head) { head.Add("fc.bias", {64}); }},
+    {"got also midlayer.mlp.down_proj.bias, midlayer.mlp.gate_proj.bias, midlayer.mlp.up_proj.bias and 1 more",
+     [](TinyDrafter& head) {
+       for (const char* const role : {"down", "gate", "up"}) {
+         head.Add(std::string("midlayer.mlp.") + role + "_proj.bias", {64});
+       }
+       head.Add("more.weight", {1});
+     }},
+    {"tensor layers.0.self_attn.k_proj.bias is missing",
+     [](TinyDrafter& head) { head.Add("midlayer.self_attn.q_proj.bias", {64}); }},
+    {"tensor t2d: expected to mark the 200 ids of d2t, got 201 marks, of which that of id 1 differs first",
+     [](TinyDrafter& head) {
+       head.tensors["t2d"] = Marks();
+       head.tensors["t2d"].bytes[1] = 1;
+     }},
+    {"tensor t2d: expected BOOL or U8 [1216], got I64 [2]",
+     [](TinyDrafter& head) {
+       head.AddIntegers("t2d", {1, 1});
+     }},
     {"quantization_config is not supported",
      [](TinyDrafter& head) {
        head.config["quantization_config"] = {{"quant_method", "fp8"}};
@@ -133,12 +166,71 @@ TEST_F(Eagle3FilesTest, AHeadThatDoesNotFitIsRefusedByName) {
   EXPECT_THAT(ErrorOf(testing::MakeTinyEagle3({}), "1,2,-1"), HasSubstr("expected S_0 to S_6, got S_-1"));
 }
 
+// Publishers forget keys. What the file holds decides, because a head without it computes something else.
+TEST_F(Eagle3FilesTest, TensorsDecideWhatTheConfigurationLeavesOut) {
+  using Norm = speculation::FeatureProjection::Norm;
+  const auto norm_of = [&](const testing::TinyEagle3& form) {
+    TinyDrafter head = testing::MakeTinyEagle3(form);
+    head.tensors["t2d"] = Marks();
+    for (const char* const key : {"norm_before_fc", "fc_norm"}) head.config.erase(key);
+    const testing::TempDir dir;
+    head.Write(dir);
+    return Load(dir).value().description.features->projection->norm;
+  };
+  EXPECT_EQ(norm_of({}), Norm::kNone);
+  EXPECT_EQ(norm_of({.norm_before_fc = true}), Norm::kWhole);
+  EXPECT_EQ(norm_of({.fc_norm = true}), Norm::kPerLayer);
+
+  TinyDrafter head = testing::MakeTinyEagle3({});
+  const auto first_row = [&] {
+    const testing::TempDir dir;
+    head.Write(dir);
+    return testing::RunDraftChain(*Load(dir).value().model, {3},
+                                  testing::RandomFeatures(1, testing::kTinyHidden, 9))[0];
+  };
+  const testing::Row without = first_row();
+  for (const auto& [role, size] : {std::pair("q", 64), {"k", 32}, {"v", 32}}) {
+    head.Add(std::string("midlayer.self_attn.") + role + "_proj.bias", {size});
+  }
+  EXPECT_NE(first_row(), without);
+}
+
+// YaRN's angles follow from the length that the head was trained with. Only its contexts are as long as the target's.
+TEST_F(Eagle3FilesTest, ScaledAnglesFollowFromTheHeadsOwnLength) {
+  nlohmann::json config = testing::MakeTinyEagle3({}).config;
+  config["max_position_embeddings"] = 2048;
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 512}};
+  const TargetSizes target = {
+      .hidden_size = 64, .num_layers = 6, .vocab_size = 1216, .num_tokens = 1206, .max_positions = 8192};
+  const auto read = [&] { return ReadEagle3Config(config.dump(), "config.json", target).value().block; };
+  EXPECT_EQ(std::get<model::YarnScaling>(read().rope.scaling).factor, 4);
+  EXPECT_EQ(read().max_position_embeddings, 8192);
+  config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4}};
+  EXPECT_EQ(std::get<model::YarnScaling>(read().rope.scaling).original_max_positions, 2048);
+}
+
+TEST_F(Eagle3FilesTest, LayersMayStandWithPlusSigns) {
+  const testing::TempDir dir;
+  testing::MakeTinyEagle3({}).Write(dir);
+  const std::vector<int32_t> layers = {1, 2, 6};
+  EXPECT_EQ(Load(dir, "1+2+6").value().description.features->layers, layers);
+  EXPECT_EQ(Load(dir, "1,2,6").value().description.features->layers, layers);
+}
+
+TEST_F(Eagle3FilesTest, LayersAreRefusedWhereTheHeadReadsTheLastHiddenState) {
+  TinyDrafter head = testing::MakeTinyEagle3({});
+  head.config["eagle_config"]["use_aux_hidden_state"] = false;
+  EXPECT_THAT(ErrorOf(head, "1,2,3"), HasSubstr("use_aux_hidden_state expects true where the option feature_layers"));
+}
+
 TEST_F(Eagle3FilesTest, PicklesAreRefusedWithAWayOut) {
   const testing::TempDir dir;
   dir.Write("config.json", testing::MakeTinyEagle3({}).config.dump());
   dir.Write("pytorch_model.bin", "PK");
-  EXPECT_THAT(std::string(Load(dir).status().message()),
-              ::testing::AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("safetensors")));
+  EXPECT_THAT(
+      std::string(Load(dir).status().message()),
+      ::testing::AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("A pickle can run code"),
+                       HasSubstr("torch.load(\"pytorch_model.bin\", map_location=\"cpu\", weights_only=True)")));
 }
 
 TEST_F(Eagle3FilesTest, AWrongTargetIsNamed) {
@@ -148,7 +240,7 @@ TEST_F(Eagle3FilesTest, AWrongTargetIsNamed) {
       "eagle3", {.model_directory = dir.path(), .target_directory = empty.path(), .num_threads = 1, .kv_cache_mb = 1});
   EXPECT_THAT(std::string(drafter.status().message()),
               ::testing::AllOf(HasSubstr("target: "), HasSubstr("config.json")));
-  EXPECT_THAT(std::string(ValidateFeatureDraft({.model_directory = dir.path()}).message()),
+  EXPECT_THAT(std::string(ValidateFeatureDraft("eagle3", {.model_directory = dir.path()}).message()),
               HasSubstr("target: expected the directory"));
 }
 

@@ -147,6 +147,25 @@ TEST(Medusa, ComputesTheDefinition) {
   }
 }
 
+TEST(Medusa, HasAsManyHeadsAsItsFile) {
+  const testing::TinyTarget target;
+  TinyDrafter medusa = testing::MakeTinyMedusa({.num_layers = 2});
+  medusa.config["medusa_num_heads"] = 2;
+  medusa.config["medusa_num_layers"] = 1;
+  const testing::TempDir dir;
+  medusa.Write(dir);
+  EXPECT_EQ(Load("medusa", dir.path(), target.directory()).value().model->limits().max_steps, 3);
+}
+
+TEST(Medusa, NamesBothFilesThatItReads) {
+  const testing::TinyTarget target;
+  const testing::TempDir dir;
+  dir.Write("medusa_lm_head.pt", "PK");
+  dir.Write("config.json", "{}");
+  EXPECT_THAT(std::string(Load("medusa", dir.path(), target.directory()).status().message()),
+              ::testing::AllOf(HasSubstr("model.safetensors"), HasSubstr("medusa_lm_head.safetensors")));
+}
+
 // The demo drafters against numbers that another implementation computed in double.
 void ExpectDemoDrafts(const std::string& method) {
   const std::string model = SourcePath("deploy/demo/" + method), target = SourcePath("deploy/demo/target");
@@ -235,8 +254,14 @@ TEST(Stepwise, ADrafterThatDoesNotFitIsRefusedByName) {
   medusa.config["medusa_num_heads"] = 4;
   EXPECT_THAT(error_of("medusa", medusa), HasSubstr("tensor blocks.3.layers.0.weight is missing"));
   medusa = testing::MakeTinyMedusa({});
-  medusa.config["logit_scale"] = 2;
-  EXPECT_THAT(error_of("medusa", medusa), HasSubstr("logit_scale expects 1, got 2"));
+  medusa.config["logit_scale"] = 0;
+  EXPECT_THAT(error_of("medusa", medusa), HasSubstr("logit_scale expects a number above 0"));
+  medusa = testing::MakeTinyMedusa({.num_lm_heads = 1});
+  medusa.Add("1.1.weight", {kTinyVocabulary, kTinyHidden});
+  EXPECT_THAT(error_of("medusa", medusa), HasSubstr("got also 1.1.weight"));
+  mlp = testing::MakeTinyMlp({});
+  mlp.config["n_predict"] = 2;
+  EXPECT_THAT(error_of("mlp_speculator", mlp), HasSubstr("got also speculator.emb.2.weight"));
   medusa = testing::MakeTinyMedusa({.has_first_names = false, .num_listed = 2});
   medusa.AddIntegers("token_map", {7, 7});
   EXPECT_THAT(error_of("medusa", medusa), HasSubstr("token_map: expected distinct ids from 0 to 1215, got 7"));
