@@ -163,7 +163,11 @@ void TransformerRank::Enqueue(const Pass& pass) {
 }
 
 void TransformerRank::Capture(std::span<const int32_t> layers) {
+  if (std::ranges::equal(layers, captured_layers_)) return;
+  backend_.Synchronize();  // a pass in flight may still write what is freed here
   captured_layers_.assign(layers.begin(), layers.end());
+  std::erase_if(recorded_, [&](const RecordedPass& known) { return known.pass.captured_layers != captured_layers_; });
+  std::erase_if(captured_, [&](const auto& entry) { return std::ranges::count(layers, entry.first) == 0; });
   for (const int32_t k : layers) {
     FT_CHECK(k >= 0 && k <= config_.num_layers);
     if (captured_.contains(k)) continue;

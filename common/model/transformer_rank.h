@@ -61,7 +61,8 @@ class TransformerRank {
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
   // From the next pass on, keeps S_k of all rows of a pass for these k, from 0 to L (common/speculation/
-  // target_features.h). Empty: keeps nothing.
+  // target_features.h). Empty: keeps nothing. Frees the memory of layers that are no longer captured, and the passes
+  // that were recorded with other layers.
   void Capture(std::span<const int32_t> layers);
   // S_k of the last pass's rows: [T, E] f32, valid until the next pass. The rank captures S_k.
   kernels::ConstTensorView captured(int32_t k) const;
@@ -147,7 +148,7 @@ class TransformerRank {
                                        // piece
   std::vector<int64_t> logit_widths_;  // [R] number of each rank's ids
 
-  std::map<int32_t, tensor::Tensor> captured_;  // [T, E] f32 by k; memory of layers that are no longer captured stays
+  std::map<int32_t, tensor::Tensor> captured_;  // [T, E] f32 by k
   std::vector<int32_t> captured_layers_;        // the k to capture
 
   DeviceBatch batch_;

@@ -15,6 +15,8 @@ namespace {
 // The engine goes on making features for this long after the last proposer that needs them has gone. After as long it
 // is asked again for features that it had no room for.
 constexpr absl::Duration kLinger = absl::Minutes(1);
+// A replica is asked again after this while another one's projection is read that is equal to its own.
+constexpr absl::Duration kReadPause = absl::Milliseconds(200);
 
 std::string NameOf(const rpc::AnnouncedFeatures& announced) {
   std::string name = absl::StrJoin(announced.features.layers, ",");
@@ -44,7 +46,12 @@ void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerR
   if (!announced->features.projection.has_value() || sources_.contains(name)) {
     return UseFeatures(link, description, {name, std::move(announced->features)}, now);
   }
+  if (IsRead(name)) {  // for another replica: each reader holds a whole projection
+    link.next_attempt = now + kReadPause;
+    return;
+  }
   ++num_calls_;
+  link.read_features = name;
   const ProjectionReader::Wanted wanted = {.digest = announced->digest, .num_bytes = announced->num_projection_bytes};
   auto done = [this, link_id = link.id, description, name, announced = *std::move(announced)](
                   absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> reader) mutable {
@@ -72,8 +79,20 @@ void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProp
 
 bool ProposerPool::Keeper::HasRoomFor(const std::string& name, absl::Time now) {
   DropUnusedSources(now);
+  if (sources_.contains(name)) return true;
   const auto num_used = std::ranges::count_if(sources_, [](const auto& entry) { return entry.second.refusal.empty(); });
-  return sources_.contains(name) || num_used < options.max_feature_sources;
+  // What is being read will be used, too, and takes its memory already.
+  const auto num_read = std::ranges::count_if(links, [&](const auto& entry) {
+    const Link& link = *entry.second;
+    return link.reading != nullptr && link.read_features != name && !sources_.contains(link.read_features);
+  });
+  return num_used + num_read < options.max_feature_sources;
+}
+
+bool ProposerPool::Keeper::IsRead(const std::string& name) const {
+  return std::ranges::any_of(links, [&](const auto& entry) {
+    return entry.second->reading != nullptr && entry.second->read_features == name;
+  });
 }
 
 void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerResponse& description,

@@ -72,6 +72,7 @@ class ProposerPool::Keeper {
     ReplicaId replica_id = 0;                         // of `stream`
     FeatureSource features;                           // that `stream` needs; null: none
     std::shared_ptr<ProjectionReader> reading;        // shares itself until gRPC releases it
+    std::string read_features;                        // the name of the features that `reading` reads for
     std::optional<absl::Time> writing_since;
   };
 
@@ -117,6 +118,7 @@ class ProposerPool::Keeper {
   void OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,
                     std::shared_ptr<ProjectionReader> reader, const absl::Status& status, NamedFeatures features);
   bool HasRoomFor(const std::string& name, absl::Time now);
+  bool IsRead(const std::string& name) const;  // a link reads the projection of these features
   // Starts the stream, or refuses the proposer if the engine makes as many other kinds of features as it may.
   void UseFeatures(Link& link, const v1::DescribeProposerResponse& description, NamedFeatures features, absl::Time now);
   void DropUnusedSources(absl::Time now);

@@ -45,7 +45,8 @@ absl::Status ReadOptions(absl::string_view text, absl::string_view list, Propose
   for (const absl::string_view option : absl::StrSplit(list, ',')) {
     const size_t equals = option.find('=');
     if (equals == absl::string_view::npos || equals == 0) {
-      return SpecError(text, absl::StrCat("expected KEY=VALUE after embedded, got \"", option, "\""));
+      return SpecError(text, absl::StrCat("expected KEY=VALUE after embedded, got \"", option,
+                                          "\"; a value that is a list stands with + for commas"));
     }
     spec.options.emplace_back(option.substr(0, equals), option.substr(equals + 1));
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,15 @@ TEST_F(FeaturePlaneTest, EqualsTheReferencesLayers) {
       EXPECT_NEAR(Norm2(feature), expected["norm"].get<double>(), 0.3) << k;
     }
   }
+}
+
+// Each captured layer takes memory for all rows of a pass, so it is freed when nobody reads it any more.
+TEST_F(FeaturePlaneTest, LayersThatAreNoLongerCapturedAreFreed) {
+  const std::vector<int32_t> both = {2, 4}, one = {4};
+  model_.transformer->Capture(both);
+  model_.transformer->Capture(one);
+  EXPECT_EQ(model_.transformer->captured(4).shape[1], kHidden);
+  EXPECT_THROW(model_.transformer->captured(2), std::out_of_range);
 }
 
 TEST_F(FeaturePlaneTest, ProjectsAsTheReferenceDoes) {

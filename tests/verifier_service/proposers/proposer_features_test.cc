@@ -41,6 +41,10 @@ class Drafter {
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()}).value();
   }
   std::string spec() const { return absl::StrCat("ngram=static:127.0.0.1:", server_->port()); }
+  std::unique_ptr<v1::ProposalService::Stub> Connect() const {
+    return v1::ProposalService::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
+  }
   FeatureRecorder& recorder() { return *recorder_; }
 
  private:
@@ -94,8 +98,7 @@ TEST(ProposerFeatures, ALargeProjectionArrivesInPieces) {
 
 TEST(ProposerFeatures, CreditComesBeforeTheFirstSession) {
   Drafter drafter(Projected(7));
-  const auto stub = v1::ProposalService::NewStub(
-      grpc::CreateChannel(drafter.spec().substr(sizeof("ngram=static:") - 1), grpc::InsecureChannelCredentials()));
+  const auto stub = drafter.Connect();
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kLong));
   const auto stream = stub->Propose(&context);
@@ -124,6 +127,83 @@ TEST(ProposerFeatures, NoMoreKindsOfFeaturesThanTheBoundAreUsed) {
   }));
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 2);
   EXPECT_EQ(pool->FeatureSources().size(), 2);
+}
+
+// Answers as a drafter does, but its projection comes only when the test says so.
+class HeldProjection : public v1::ProposalService::Service {
+ public:
+  explicit HeldProjection(const Drafter& drafter) : drafter_(drafter.Connect()) {
+    server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {this}).value();
+  }
+  ~HeldProjection() override { Release(); }
+  std::string address() const { return absl::StrCat("127.0.0.1:", server_->port()); }
+  bool is_read() const {
+    absl::MutexLock lock(&mutex_);
+    return is_read_;
+  }
+  void Release() {
+    absl::MutexLock lock(&mutex_);
+    is_released_ = true;
+  }
+
+  grpc::Status DescribeProposer(grpc::ServerContext*, const v1::DescribeProposerRequest* request,
+                                v1::DescribeProposerResponse* response) override {
+    grpc::ClientContext context;
+    return drafter_->DescribeProposer(&context, *request, response);
+  }
+  grpc::Status ReadProjection(grpc::ServerContext*, const v1::ReadProjectionRequest* request,
+                              v1::ReadProjectionResponse* response) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_read_ = true;
+      mutex_.Await(absl::Condition(&is_released_));
+    }
+    grpc::ClientContext context;
+    return drafter_->ReadProjection(&context, *request, response);
+  }
+
+ private:
+  const std::unique_ptr<v1::ProposalService::Stub> drafter_;
+  mutable absl::Mutex mutex_;
+  bool is_read_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_released_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+// Each projection may take a GiB while it is read, so readers count as the kinds that they will be.
+TEST(ProposerFeatures, NoMoreProjectionsThanTheBoundAreReadAtATime) {
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  std::vector<std::unique_ptr<HeldProjection>> held;
+  std::vector<std::string> addresses;
+  for (uint16_t weight = 1; weight <= 4; ++weight) {
+    drafters.push_back(std::make_unique<Drafter>(Projected(weight)));
+    held.push_back(std::make_unique<HeldProjection>(*drafters.back()));
+    addresses.push_back(held.back()->address());
+  }
+  ProposerPoolOptions options = Options();
+  options.max_feature_sources = 2;
+  const testing::CapturedLog log;
+  const auto pool = MakePool({absl::StrCat("ngram=static:", absl::StrJoin(addresses, ","))}, options);
+  EXPECT_TRUE(Eventually([&] {
+    return std::ranges::count_if(log.Lines(), [](const std::string& line) {
+             return absl::StrContains(line, "other features than the 2 kinds");
+           }) == 2;
+  }));
+  EXPECT_LE(std::ranges::count_if(held, [](const auto& drafter) { return drafter->is_read(); }), 2);
+  for (const auto& drafter : held) drafter->Release();
+  EXPECT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 2; }));
+}
+
+TEST(ProposerFeatures, AProjectionIsReadFromOneReplicaAtATime) {
+  Drafter drafter(Projected(7));
+  HeldProjection a(drafter), b(drafter);
+  const auto pool = MakePool({absl::StrCat("ngram=static:", a.address(), ",", b.address())}, Options());
+  ASSERT_TRUE(Eventually([&] { return a.is_read() || b.is_read(); }));
+  absl::SleepFor(absl::Milliseconds(500));  // two further questions
+  EXPECT_FALSE(a.is_read() && b.is_read());
+  a.Release();
+  b.Release();
+  EXPECT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
 }
 
 TEST(ProposerFeatures, EqualDraftersShareTheirFeatures) {

@@ -42,6 +42,15 @@ TEST(ProposerSpec, ReadsTheOptionsOfEmbedded) {
   EXPECT_THAT(spec->static_addresses, IsEmpty());
 }
 
+// An option ends at a comma, so a list stands with plus signs.
+TEST(ProposerSpec, AnOptionMayBeAList) {
+  const absl::StatusOr<ProposerSpec> spec = ParseProposerSpec("eagle3,embedded,feature_layers=2+4+5,threads=1");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(spec->options, ElementsAre(Pair("feature_layers", "2+4+5"), Pair("threads", "1")));
+  EXPECT_THAT(std::string(ParseProposerSpec("eagle3,embedded,feature_layers=2,4,5").status().message()),
+              HasSubstr("got \"4\"; a value that is a list stands with +"));
+}
+
 struct BadSpec {
   const char* text;
   const char* want;

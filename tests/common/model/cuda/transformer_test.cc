@@ -215,6 +215,25 @@ TEST_F(CudaTransformer, RecordsAPassOfEachRowCountOnce) {
   EXPECT_EQ(decode({7}), 3);           // eight passes of 8 rows, and the last one of 4
 }
 
+// A recording writes the states that it captured, whose memory is freed with the last drafter that read them.
+TEST_F(CudaTransformer, ForgetsPassesThatCapturedOtherLayers) {
+  int num_embeds = 0;
+  LoadedModel model = Load([&](std::unique_ptr<kernels::Backend> backend) {
+    return std::make_unique<CountingBackend>(std::move(backend), &num_embeds);
+  });
+  const std::vector<int32_t> tokens = testing::RandomTokens(60, model.transformer->config().vocab_size, 1);
+  const auto decode = [&](std::vector<int32_t> captured) {
+    model.transformer->Capture(captured);
+    const int before = num_embeds;
+    DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}});
+    return num_embeds - before;
+  };
+  EXPECT_EQ(decode({1, 2}), 2);
+  EXPECT_EQ(decode({1, 2}), 0);
+  EXPECT_EQ(decode({2}), 2);
+  EXPECT_EQ(decode({1, 2}), 2) << "the first recordings are gone";
+}
+
 // Attention launches blocks for every segment that a recording has space for.
 TEST_F(CudaTransformer, RecordsASingleSequenceWithFewSpareSegments) {
   std::set<int32_t> counts;
