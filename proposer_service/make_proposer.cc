@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/make_proposer.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "common/base/status_macros.h"
+#include "kernels/free_memory.h"
 #include "proposer_service/draft/drafter_trial.h"
 #include "proposer_service/features/load_drafter.h"
 #include "proposer_service/ngram/ngram.h"
@@ -17,7 +20,9 @@ namespace {
 // Where the target cannot be loaded, the drafter serves untried: a pod may have the memory of the drafter alone, or
 // only the files of the target that the drafter itself needs.
 absl::Status TryOnTarget(Drafter& drafter, const DraftOptions& options) {
-  absl::StatusOr<model::RunnableModel> target = LoadTrialTarget(options);
+  // A GPU's memory is checked by its backend. On CPUs the system would end the process instead.
+  const std::optional<int64_t> free_bytes = options.device == "cpu" ? kernels::FreeMemory() : std::nullopt;
+  absl::StatusOr<model::RunnableModel> target = LoadTrialTarget(options, free_bytes);
   if (target.ok()) return TryDrafter(*drafter.model, *drafter.description.features, *target);
   spdlog::warn(
       "the drafter serves untried, because its target cannot be loaded here: {}. If it reads its file wrongly, only "

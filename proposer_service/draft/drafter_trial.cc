@@ -18,7 +18,6 @@
 #include "common/base/status_macros.h"
 #include "common/model/feature_plane.h"
 #include "common/tokenizer/tokenizer.h"
-#include "kernels/free_memory.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
@@ -201,7 +200,7 @@ absl::Status Judge(std::span<const Reading> readings) {
 
 }  // namespace
 
-absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options) {
+absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options, std::optional<int64_t> free_bytes) {
   FT_ASSIGN_OR_RETURN(
       model::OpenedModel opened,
       model::OpenModel(
@@ -212,12 +211,10 @@ absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options
       .context = {.max_context_tokens = kMaxTokens, .num_blocks = kNumTexts * kMaxTokens / kernels::kKvBlockSize}};
   FT_ASSIGN_OR_RETURN(const kernels::MemoryNeed need, model::NeedOf(opened, load));
   const auto num_bytes = static_cast<int64_t>(need.weight_bytes + need.kv_bytes + need.pass_bytes);
-  // A device checks its own memory. On CPUs the system would end the process instead.
-  const std::optional<int64_t> free = options.device == "cpu" ? kernels::FreeMemory() : std::nullopt;
   constexpr int64_t kMiB = 1 << 20;
-  if (free.has_value() && num_bytes > *free) {
+  if (free_bytes.has_value() && num_bytes > *free_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the target takes ", num_bytes / kMiB, " MiB, and ", *free / kMiB, " MiB are free"));
+        absl::StrCat("the target takes ", num_bytes / kMiB, " MiB, and ", *free_bytes / kMiB, " MiB are free"));
   }
   spdlog::info("trying the drafter on its target, which takes {} MiB for that time", num_bytes / kMiB);
   return model::LoadModel(std::move(opened), load, nullptr);

@@ -4,7 +4,7 @@
 // them. A wrong reading raises no error, and in a target whose neighbouring layers are alike it still makes most of its
 // right guesses, so that guesses alone do not give it away. The chances that it gives the target's tokens do.
 //
-//   FT_ASSIGN_OR_RETURN(model::RunnableModel target, LoadTrialTarget(options));
+//   FT_ASSIGN_OR_RETURN(model::RunnableModel target, LoadTrialTarget(options, kernels::FreeMemory()));
 //   FT_RETURN_IF_ERROR(TryDrafter(*drafter.model, *drafter.description.features, target));
 //
 // The target takes its full memory as long as the caller keeps it, and computes about 64 steps of 6 texts. A drafter
@@ -13,6 +13,9 @@
 // model::LoadModel's. TryDrafter: INVALID_ARGUMENT if a neighbouring reading is better, if fewer than one token in five
 // is the drafter's best guess, or if it could score fewer than 100 tokens; it names the layers and the numbers.
 #pragma once
+
+#include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,7 +26,8 @@
 
 namespace foretoken::proposer {
 
-absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options);
+// `free_bytes`: the memory that the target may take; unset: the device checks its own.
+absl::StatusOr<model::RunnableModel> LoadTrialTarget(const DraftOptions& options, std::optional<int64_t> free_bytes);
 
 absl::Status TryDrafter(DraftModel& drafter, const speculation::TargetFeatures& features, model::RunnableModel& target);
 

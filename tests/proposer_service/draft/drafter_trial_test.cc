@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 using testing::SourcePath;
 
 model::RunnableModel LoadTarget() {
-  return LoadTrialTarget({.target_directory = SourcePath("deploy/demo/target"), .num_threads = 2}).value();
+  return LoadTrialTarget({.target_directory = SourcePath("deploy/demo/target"), .num_threads = 2}, std::nullopt)
+      .value();
 }
 
 absl::Status Try(const Drafter& drafter) {
@@ -95,6 +96,14 @@ TEST(DrafterTrial, IsNoneIfItScoresTooFewTokens) {
   EXPECT_THAT(std::string(TryDrafter(few, *drafter.description.features, target).message()),
               HasSubstr("tokens, and needs 100"));
   EXPECT_EQ(TryDrafter(enough, *drafter.description.features, target), absl::OkStatus());
+}
+
+TEST(DrafterTrial, TakesNoMemoryThatIsNotFree) {
+  const DraftOptions options = {.target_directory = SourcePath("deploy/demo/target"), .num_threads = 2};
+  const absl::Status status = LoadTrialTarget(options, 1 << 20).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("MiB, and 1 MiB are free"));
+  EXPECT_EQ(LoadTrialTarget(options, 64 << 20).status(), absl::OkStatus());
 }
 
 // TinyTarget has no layers, as a pod that has only what the drafter itself reads.
