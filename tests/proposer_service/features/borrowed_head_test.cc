@@ -14,21 +14,27 @@ namespace {
 
 using testing::TinyDrafter;
 
-// The logits of one row of the drafter, for a target that divides its logits.
-testing::Row RowOf(const std::string& method, const TinyDrafter& drafter, double logits_scaling) {
+// The logits of one row of the drafter, for a target with these keys in its configuration.
+testing::Row RowOf(const std::string& method, const TinyDrafter& drafter, const nlohmann::json& keys) {
   const testing::TinyTarget target;
   const testing::TempDir scaled, dir;
   scaled.CopyFrom(target.directory());
   nlohmann::json config = base::ReadJson(scaled.path() + "/config.json").value();
-  config["architectures"] = {"GraniteForCausalLM"};
-  config["model_type"] = "granite";
-  config["logits_scaling"] = logits_scaling;
+  config.update(keys);
   scaled.Write("config.json", config.dump());
   drafter.Write(dir);
   const absl::StatusOr<Drafter> loaded = LoadDrafter(
       method, {.model_directory = dir.path(), .target_directory = scaled.path(), .num_threads = 1, .kv_cache_mb = 1});
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return testing::RunDraftChain(*loaded->model, {3}, testing::RandomFeatures(1, testing::kTinyHidden, 9))[0];
+}
+
+// A target that divides its logits.
+testing::Row RowOf(const std::string& method, const TinyDrafter& drafter, double logits_scaling) {
+  return RowOf(
+      method, drafter,
+      nlohmann::json{
+          {"architectures", {"GraniteForCausalLM"}}, {"model_type", "granite"}, {"logits_scaling", logits_scaling}});
 }
 
 struct Kind {
@@ -73,6 +79,14 @@ TEST(BorrowedHead, HasTheTargetsCap) {
   const LogitForm form = FormOfTarget({.logit_multiplier = 0.5, .logit_cap = 30}, 3);
   EXPECT_EQ(form.scale, 1.5f);
   EXPECT_EQ(form.cap, 30.0f);
+  const auto row = [](const nlohmann::json& cap) {
+    return RowOf(
+        "eagle", testing::MakeTinyEagle({}),
+        nlohmann::json{
+            {"architectures", {"Gemma2ForCausalLM"}}, {"model_type", "gemma2"}, {"final_logit_softcapping", cap}});
+  };
+  const testing::Row plain = row(nullptr), capped = row(0.5);
+  for (size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(capped[i], 0.5 * std::tanh(plain[i] / 0.5), 1e-5) << i;
 }
 
 }  // namespace
