@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken perplexity: how well a model foretells a text, before it was quantised and after.
+#include <algorithm>
 #include <iostream>
 
 #include "absl/flags/flag.h"
@@ -76,9 +77,11 @@ absl::Status Perplexity(const std::vector<std::string>& arguments) {
     FT_ASSIGN_OR_RETURN(before, Score(plain, text));
   }
   FT_ASSIGN_OR_RETURN(const Scored after, Score(options, text));
-  if (before.has_value() && before->scores.size() != after.scores.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("--baseline: expected a model with the same tokens, got ",
-                                                   before->scores.size(), " scored tokens and ", after.scores.size()));
+  if (before.has_value() &&
+      !std::ranges::equal(before->scores, after.scores, {}, &TokenScore::token_id, &TokenScore::token_id)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--baseline: expected a model with the same tokens of this text, got ", before->scores.size(),
+                     " scored tokens and ", after.scores.size(), ", which are others"));
   }
   Print(after, before);
   return absl::OkStatus();

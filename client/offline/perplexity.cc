@@ -85,7 +85,9 @@ absl::StatusOr<std::vector<TokenScore>> ScoreText(model::RunnableModel& model, a
         return absl::InternalError(absl::StrCat("window ", at / num_own + 1, ", token ", i + 2,
                                                 ": the model's log-probabilities are not finite"));
       }
-      scores.push_back({.logprob = rows[i].token.logprob, .likeliest_id = rows[i].top[0].token_id});
+      scores.push_back({.logprob = rows[i].token.logprob,
+                        .likeliest_id = rows[i].top[0].token_id,
+                        .token_id = rows[i].token.token_id});
     }
   }
   return scores;

@@ -22,6 +22,7 @@ namespace foretoken::client {
 struct TokenScore {
   double logprob = 0;        // of the text's token, natural
   int32_t likeliest_id = 0;  // the token that the model holds for the likeliest
+  int32_t token_id = 0;      // the text's token
 };
 
 // INVALID_ARGUMENT for a text shorter than a window, or a window longer than the model's context. INTERNAL, with the

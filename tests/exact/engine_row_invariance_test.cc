@@ -18,6 +18,7 @@
 #include "tests/testing/fakes/variant_backend.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/exact_models.h"
+#include "tests/testing/models/quantized_twins.h"
 #include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/engine/engine.h"
@@ -72,15 +73,18 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
     }
     if (GetParam().starts_with("demo") || IsTiny(GetParam()))
       return testing::LoadModel(DirectoryOf(GetParam()), options);
-    const auto models = testing::RandomExactModels(kVocabulary);
+    auto models = testing::RandomExactModels(kVocabulary);
+    std::ranges::move(testing::StoredExactModels(), std::back_inserter(models));
     return testing::LoadExactModel(*std::ranges::find(models, GetParam(), &testing::ExactModel::name), options);
   }
 
   void SetUp() override {
-    if (GetParam().starts_with("demo_") && testing::TestDevice() != "cpu") GTEST_SKIP() << "only the CPU has integers";
+    const bool has_integers = GetParam().starts_with("demo_") || GetParam() == "awq" || GetParam() == "q4_k_m";
+    if (has_integers && testing::TestDevice() != "cpu") GTEST_SKIP() << "only the CPU has integers";
   }
 
   static int32_t Vocabulary() {
+    if (GetParam() == "awq") return testing::QuantizedTwins::Config()["vocab_size"];
     if (!IsTiny(GetParam())) return kVocabulary;
     return static_cast<int32_t>(model::LoadModelConfig(DirectoryOf(GetParam()))->vocab_size);
   }
@@ -165,7 +169,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
                          ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "demo_kv_int8", "demo_w4a8_kv_fp8",
-                                           "windowed", "odd_heads", "wide"),
+                                           "windowed", "odd_heads", "wide", "awq", "q4_k_m"),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Families, EngineRowInvariance,
                          ::testing::ValuesIn(std::vector<std::string>(std::begin(testing::kFamilyModels),

@@ -70,6 +70,10 @@ std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
     cases.push_back({model, isa, "w4a8", {.weights = "int4", .head = "int4", .activations = "int8"}});
     cases.push_back({model, isa, "kv_int8", {.kv_cache = "int8"}});
     cases.push_back({model, isa, "kv_fp8", {.kv_cache = "fp8"}});
+    for (const ExactModel& stored : StoredExactModels()) {
+      cases.push_back({stored, isa, "a16"});
+      cases.push_back({stored, isa, "a8", {.activations = "int8"}});
+    }
   }
   return cases;
 }

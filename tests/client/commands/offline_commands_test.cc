@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
 #include "tests/testing/models/random_checkpoint.h"
@@ -41,6 +43,21 @@ TEST(ForetokenQuantize, WritesACheckpointWhoseCostPerplexityTells) {
   EXPECT_FALSE(alone.contains("before"));
   EXPECT_EQ(alone["after"], stored["after"]);
   EXPECT_THAT(RunShell(absl::StrCat("perplexity --window=64 --model=", quantised, " ", text)).out, HasSubstr(" ± "));
+}
+
+TEST(ForetokenPerplexity, ComparesEqualTokensOnly) {
+  const testing::TempDir other, dir;
+  other.CopyFrom(DemoTarget());
+  nlohmann::json tokenizer = base::ReadJson(other.path() + "/tokenizer.json").value();
+  auto& vocabulary = tokenizer["model"]["vocab"];
+  std::swap(vocabulary["a"], vocabulary["b"]);
+  other.Write("tokenizer.json", tokenizer.dump());
+  const std::string text = dir.Write("text", std::string(300, 'a') + std::string(300, 'b') + std::string(300, 'c'));
+  const std::string command =
+      absl::StrCat("perplexity --window=16 --model=", DemoTarget(), " --baseline=", other.path(), " ", text, " 2>&1");
+  const Outcome outcome = RunShell(command);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("--baseline: expected a model with the same tokens of this text"));
 }
 
 TEST(ForetokenSelftest, TriesEveryWidth) {
