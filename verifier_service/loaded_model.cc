@@ -36,6 +36,26 @@ absl::Status FingerprintMismatch(absl::string_view expected, absl::string_view g
       absl::StrCat("--numerics_fingerprint: expected \"", expected, "\", got \"", got, "\""));
 }
 
+struct ParsedTemplate {
+  std::optional<chat::ChatTemplate> chat_template;
+  std::string error;
+};
+
+// A template that cannot be parsed takes chat from the model, and nothing else.
+absl::StatusOr<ParsedTemplate> ParseTemplate(const std::string& directory) {
+  FT_ASSIGN_OR_RETURN(const chat::TemplateFiles files, chat::ReadTemplateFiles(directory));
+  ParsedTemplate out;
+  if (!files.standard && !files.for_tools) return out;
+  absl::StatusOr<chat::ChatTemplate> parsed = chat::ChatTemplate::Parse(files, absl::Now);
+  if (parsed.ok()) {
+    out.chat_template = *std::move(parsed);
+  } else {
+    out.error = std::string(parsed.status().message());
+    spdlog::warn("{}: conversations are refused, because the model's {}", directory, out.error);
+  }
+  return out;
+}
+
 kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generation) {
   kernels::SamplingParams sampling;
   sampling.temperature = generation.temperature.value_or(sampling.temperature);
@@ -58,7 +78,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                                                                    .tensor_parallel = config.tensor_parallel}));
   FT_ASSIGN_OR_RETURN(const model::GenerationConfig generation, model::LoadGenerationConfig(directory));
   FT_ASSIGN_OR_RETURN(std::vector<int32_t> end_token_ids, EndTokenIds(generation, opened.config, directory));
-  FT_ASSIGN_OR_RETURN(std::optional<chat::ChatTemplate> chat_template, chat::ChatTemplate::Load(directory, absl::Now));
+  FT_ASSIGN_OR_RETURN(ParsedTemplate chat, ParseTemplate(directory));
   FT_ASSIGN_OR_RETURN(const model::ContextPlan context,
                       model::PlanContext({.kv_cache_mb = config.kv_cache_mb,
                                           .max_context_tokens = config.max_context_tokens,
@@ -89,7 +109,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
   const double read_bytes_per_second =
       config.device == "cpu" ? MeasureReadRate(runnable.weight_use.bytes_per_step, config.num_threads) : 0;
   return std::unique_ptr<LoadedModel>(new LoadedModel{{std::move(runnable)},
-                                                      std::move(chat_template),
+                                                      std::move(chat.chat_template),
+                                                      std::move(chat.error),
                                                       std::move(end_token_ids),
                                                       DefaultSampling(generation),
                                                       std::move(vocabulary),

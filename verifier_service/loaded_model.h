@@ -20,6 +20,7 @@ namespace foretoken::verifier {
 
 struct LoadedModel : model::RunnableModel {
   std::optional<chat::ChatTemplate> chat_template;
+  std::string chat_template_error;           // why the checkpoint's template is not among them; "": it is, or has none
   std::vector<int32_t> end_token_ids;        // generation_config.json's, or else config.json's
   kernels::SamplingParams default_sampling;  // generation_config.json's
   std::string vocabulary_fingerprint;        // hex

@@ -81,6 +81,7 @@ ServedModel Verifier::DescribeModel() const {
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,
           .chat_template = model_->chat_template ? &*model_->chat_template : nullptr,
+          .chat_template_error = model_->chat_template_error,
           .vocabulary_size = model_->num_tokens(),
           .max_context_tokens = engine_->max_context_tokens(),
           .end_token_ids = model_->end_token_ids,

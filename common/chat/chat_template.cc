@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -89,14 +91,6 @@ ChatTemplate::ChatTemplate(std::unique_ptr<const Parts> parts) : parts_(std::mov
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
-
-absl::StatusOr<std::optional<ChatTemplate>> ChatTemplate::Load(const std::string& directory, Clock clock) {
-  FT_ASSIGN_OR_RETURN(const TemplateFiles files, ReadTemplateFiles(directory));
-  if (!files.standard && !files.for_tools) return std::nullopt;
-  absl::StatusOr<ChatTemplate> chat = Parse(files, std::move(clock));
-  if (!chat.ok()) return absl::InvalidArgumentError(absl::StrCat(directory, ": ", chat.status().message()));
-  return *std::move(chat);
-}
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const TemplateFiles& files, Clock clock) {
   auto parts = std::make_unique<Parts>();

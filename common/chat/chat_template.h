@@ -2,8 +2,9 @@
 // Turns a conversation into the text that a model was trained on, with the Jinja template of the model's checkpoint, as
 // Hugging Face's apply_chat_template does.
 //
-//   FT_ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat, ChatTemplate::Load("/models/llama", absl::Now));
-//   FT_ASSIGN_OR_RETURN(RenderedChat rendered, chat->Render({.messages = {{{"role", "user"}, {"content", "Hi"}}}}));
+//   FT_ASSIGN_OR_RETURN(const TemplateFiles files, ReadTemplateFiles("/models/llama"));
+//   FT_ASSIGN_OR_RETURN(const ChatTemplate chat, ChatTemplate::Parse(files, absl::Now));
+//   FT_ASSIGN_OR_RETURN(RenderedChat rendered, chat.Render({.messages = {{{"role", "user"}, {"content", "Hi"}}}}));
 //   FT_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
 //                       tokenizer.Encode(rendered.text, {.add_special_tokens = false,
 //                                                        .special_ranges = rendered.template_ranges}));
@@ -14,16 +15,17 @@
 // template changed them, for example by a split or as JSON.
 //
 // Bounds: RenderBudget. The values may be nested as deep as base::kMaxJsonDepth.
-// Errors: Load returns INVALID_ARGUMENT for files that are malformed and for a template that cannot be parsed. Render
+// Errors: Parse returns INVALID_ARGUMENT for a template that the engine cannot parse, as some that Jinja can. Render
 // returns INVALID_ARGUMENT if the template refuses the conversation (raise_exception), fails, or works too much.
-// Differences from Hugging Face: texts are cut and indexed by bytes. A list or an object that a template prints without
-// tojson prints as its texts or as nothing. Where Python refuses to add None to a text, None counts as an empty one.
-// The escape filter does nothing. Threads: any may call Render.
+// Differences from Hugging Face: a list or an object that a template prints without tojson prints as its texts or as
+// nothing. Where Python refuses to add None to a text, None counts as an empty one. The escape filter does nothing, and
+// capitalize and title change ASCII letters alone. These fail: the statements with and block; chained comparisons; the
+// % operator on texts; the filters batch, groupby, round and unique; partition; sort_keys of tojson; loop.cycle and
+// loop.changed. Threads: any may call Render.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,8 +58,7 @@ class ChatTemplate {
  public:
   using Clock = std::function<absl::Time()>;
 
-  // Returns nullopt if the checkpoint has no template. Templates can ask the clock for the date, in local time.
-  static absl::StatusOr<std::optional<ChatTemplate>> Load(const std::string& directory, Clock clock);
+  // The files have a template. Templates can ask the clock for the date, in local time.
   static absl::StatusOr<ChatTemplate> Parse(const TemplateFiles& files, Clock clock);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/chat/python_text.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,6 +16,8 @@
 
 namespace foretoken::chat {
 namespace {
+
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 // Every character for which Python's str.isspace is true, in UTF-8.
 constexpr absl::string_view kSpaces[] = {" ",
@@ -110,8 +114,40 @@ absl::string_view StripSpace(absl::string_view text, bool left, bool right) {
 }
 
 size_t NumCharacters(absl::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
+}
+
+std::vector<std::string_view> Characters(std::string_view text) {
+  std::vector<std::string_view> characters;
+  for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+    end = begin + 1;
+    while (end < text.size() && IsContinuation(text[end])) ++end;
+    characters.push_back(text.substr(begin, end - begin));
+  }
+  return characters;
+}
+
+std::string ChangeCase(absl::string_view text, bool upper) {
+  std::string changed;
+  for (size_t i = 0; i < text.size();) {
+    utf8proc_int32_t codepoint = -1;
+    const auto* const bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + i);
+    const utf8proc_ssize_t num_bytes =
+        utf8proc_iterate(bytes, static_cast<utf8proc_ssize_t>(text.size() - i), &codepoint);
+    const size_t num_taken = num_bytes > 0 ? static_cast<size_t>(num_bytes) : 1;
+    utf8proc_uint8_t encoded[4];
+    if (upper && text.substr(i, num_taken) == "ß") {
+      changed += "SS";
+    } else if (num_bytes > 0) {
+      codepoint = upper ? utf8proc_toupper(codepoint) : utf8proc_tolower(codepoint);
+      changed.append(reinterpret_cast<const char*>(encoded),
+                     static_cast<size_t>(utf8proc_encode_char(codepoint, encoded)));
+    } else {
+      changed += text[i];
+    }
+    i += num_taken;
+  }
+  return changed;
 }
 
 }  // namespace foretoken::chat
@@ -129,5 +165,14 @@ std::string_view strip_space(std::string_view s, bool left, bool right) {
 }
 
 size_t num_characters(std::string_view s) { return foretoken::chat::NumCharacters({s.data(), s.size()}); }
+
+std::vector<std::string_view> characters(std::string_view s) {
+  charge(s.size() * sizeof(std::string_view));
+  return foretoken::chat::Characters(s);
+}
+
+std::string change_case(std::string_view s, bool upper) {
+  return foretoken::chat::ChangeCase({s.data(), s.size()}, upper);
+}
 
 }  // namespace jinja

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -18,7 +20,11 @@ std::string PythonRepr(absl::string_view text);
 // The text without Python's white space at the chosen ends, as str.strip, lstrip and rstrip.
 absl::string_view StripSpace(absl::string_view text, bool left, bool right);
 
-// len(text) of well-formed UTF-8.
+// len(text) and list(text) of well-formed UTF-8.
 size_t NumCharacters(absl::string_view text);
+std::vector<std::string_view> Characters(std::string_view text);
+
+// text.upper() or text.lower() of well-formed UTF-8, but for letters other than "ß" that become several.
+std::string ChangeCase(absl::string_view text, bool upper);
 
 }  // namespace foretoken::chat

@@ -45,6 +45,10 @@ const GrammarSource kPeople = {.kind = GrammarKind::kJsonSchema, .text = R"({"ty
     "is_member":{"type":"boolean"},"tags":{"type":"array","items":{"type":"string"}}},
     "required":["first_name","age","is_member","tags"],"additionalProperties":false}})"};
 
+GrammarSource StringOf(int max_length) {
+  return {.kind = GrammarKind::kJsonSchema, .text = absl::StrCat(R"({"type":"string","maxLength":)", max_length, "}")};
+}
+
 // The demo's tokens, then combinations of them as large vocabularies have them: nine of ten are words with or without a
 // blank in front, the others hold signs and digits.
 verifier::GrammarTokens LargeVocabulary(const tokenizer::Tokenizer& tokenizer) {
@@ -96,8 +100,10 @@ void MeasureGrammars(const tokenizer::Tokenizer& tokenizer, Findings& findings) 
   const std::pair<const char*, GrammarSource> sources[] = {
       {"JSON under a schema", kPeople},
       {"any JSON", {.kind = GrammarKind::kJsonSchema, .text = "{}"}},
-      {"a regular expression",
-       {.kind = GrammarKind::kRegex, .text = "[A-Z][a-z]+( [A-Z][a-z]+)*: [0-9]+(\\.[0-9]+)?"}}};
+      {"a regular expression", {.kind = GrammarKind::kRegex, .text = "[A-Z][a-z]+( [A-Z][a-z]+)*: [0-9]+(\\.[0-9]+)?"}},
+      {"a string of at most 40 characters", StringOf(40)},
+      {"a string of at most 255 characters", StringOf(255)},
+      {"a string of at most 1,000 characters", StringOf(1000)}};
   for (const auto& [name, source] : sources) {
     std::shared_ptr<const Grammar> grammar;
     std::string serialized;

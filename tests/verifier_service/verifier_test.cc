@@ -119,6 +119,27 @@ TEST(Verifier, ServersWithTokenizersOfDifferentSizesHaveDifferentFingerprints) {
   EXPECT_THAT(after, HasSubstr(" ids-4095/"));
 }
 
+TEST(Verifier, ServesWithoutATemplateThatCannotBeParsed) {
+  const testing::TempDir directory;
+  Config config = DemoConfig();
+  directory.CopyFrom(config.model_directory);
+  directory.Write("chat_template.jinja", "{% with a=1 %}{{ a }}{% endwith %}");
+  config.model_directory = directory.path();
+  RunningVerifier verifier(config);
+  v1::GetModelInfoResponse info;
+  grpc::ClientContext info_context;
+  ASSERT_TRUE(verifier.stub().GetModelInfo(&info_context, {}, &info).ok());
+  EXPECT_FALSE(info.has_chat_template());
+  v1::GenerateRequest request = Greedy("a", 1);
+  EXPECT_TRUE(verifier.Generate(request).status.ok());
+  request.mutable_chat()->add_messages()->set_role("user");
+  const grpc::Status refused = verifier.Generate(request).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(),
+              HasSubstr("chat: expected text or tokens, because of this model's chat template: "));
+  EXPECT_THAT(refused.error_message(), ::testing::Not(HasSubstr(directory.path())));
+}
+
 TEST(Verifier, RefusesAnotherFingerprintBeforeAndAfterItReadsTheWeights) {
   telemetry::Metrics metrics;
   Config config = DemoConfig();

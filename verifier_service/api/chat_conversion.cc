@@ -74,6 +74,9 @@ absl::StatusOr<chat::Conversation> ConvertChat(const v1::Chat& chat) {
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> ChatTokens(const v1::GenerateRequest& request, const ServedModel& model) {
+  if (!model.chat_template_error.empty()) {
+    return Invalid("chat", "expected text or tokens, because of this model's ", model.chat_template_error);
+  }
   if (model.chat_template == nullptr) {
     return Invalid("chat", "expected text or tokens, because the checkpoint of this model has no chat template");
   }

@@ -21,7 +21,8 @@ struct ServedModel {
   std::string architecture;  // "LlamaForCausalLM"
   uint64_t num_parameters = 0;
   const tokenizer::Tokenizer* tokenizer = nullptr;
-  const chat::ChatTemplate* chat_template = nullptr;  // null: the checkpoint has none
+  const chat::ChatTemplate* chat_template = nullptr;  // null: the checkpoint has none, or chat_template_error
+  std::string chat_template_error;                    // why the checkpoint's template cannot be parsed
   int32_t vocabulary_size = 0;     // every id with a tokenizer entry and a row in the model is below it
   int32_t max_context_tokens = 0;  // prompt and output together
   std::vector<int32_t> end_token_ids;

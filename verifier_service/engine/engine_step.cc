@@ -42,6 +42,7 @@ int32_t NodesToAskFor(const Sequence& sequence) {
 }
 
 absl::Status ErrorOf(kernels::DrawStatus status) {
+  if (status == kernels::DrawStatus::kOk) return absl::OkStatus();
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
     return base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE");
   }
@@ -221,9 +222,11 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     }
     // An error behind the sample's end does not count, because plain decoding would not have reached its row.
     const kernels::DrawStatus status = result.paths[i].status;
+    if (sequence.is_finished) continue;
     absl::Status error =
-        status == kernels::DrawStatus::kOk ? CheckMaskTime(sequence, config_.max_mask_time) : ErrorOf(status);
-    if (!error.ok() && !sequence.is_finished) Fail(*sequence.active, std::move(error));
+        CheckMasks(sequence, config_.max_mask_time, /*found_tokens=*/status != kernels::DrawStatus::kEmptySupport);
+    if (error.ok()) error = ErrorOf(status);
+    if (!error.ok()) Fail(*sequence.active, std::move(error));
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);

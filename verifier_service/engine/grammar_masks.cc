@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/base/error_text.h"
 
 namespace foretoken::verifier {
@@ -12,7 +13,7 @@ namespace {
 
 // A proposer gains little from a mask that forbids few tokens, and a mask has a bit per token of the vocabulary.
 constexpr size_t kMinForbiddenPerAllowed = 7;
-// A mean over fewer masks says little.
+// The first masks may take the time of so many, because a mean over few says little.
 constexpr int64_t kMinMasks = 32;
 // The masks of a step cost at most the tokens of about so many steps, however the clocks of their times differ.
 constexpr double kMostSteps = 100;
@@ -48,6 +49,11 @@ void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32
     grammar.FillMask(mask);
     Restrict(bits, sequence.num_generated() + depths[node], mask);
   }
+}
+
+absl::Status TooCostly(absl::string_view expected_and_got) {
+  return base::WithReason(absl::InvalidArgumentError(absl::StrCat("response_format: expected ", expected_and_got)),
+                          kFormatTooCostly);
 }
 
 }  // namespace
@@ -112,14 +118,22 @@ void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Sc
   }
 }
 
-absl::Status CheckMaskTime(const Sequence& sequence, absl::Duration max_mean) {
-  if (!sequence.grammar.has_value() || sequence.grammar->num_masks() < kMinMasks) return absl::OkStatus();
-  const absl::Duration mean = sequence.grammar->mask_time();
-  if (mean <= max_mean) return absl::OkStatus();
-  return base::WithReason(absl::InvalidArgumentError(absl::StrCat(
-                              "response_format: expected a form whose masks take at most ",
-                              absl::FormatDuration(max_mean), " each, got a mean of ", absl::FormatDuration(mean))),
-                          kFormatTooCostly);
+absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_tokens) {
+  if (!sequence.grammar.has_value()) return absl::OkStatus();
+  GrammarFollower& grammar = *sequence.grammar;
+  const bool leaves_token =
+      found_tokens || !std::ranges::all_of(grammar.next_mask(), [](uint32_t word) { return word == 0; });
+  if (grammar.is_too_costly()) {
+    return TooCostly(absl::StrCat("a text that has at most ", GrammarMatcher::kMaxWork,
+                                  " parser states at a token and ", GrammarMatcher::kMaxStates, " in all, got more"));
+  }
+  if (!leaves_token) {
+    return base::WithReason(absl::InvalidArgumentError("response_format: no token can follow this output in the form"),
+                            "NO_TOKEN_TO_DRAW");
+  }
+  if (grammar.time() <= max_mean * std::max(grammar.num_masks(), kMinMasks)) return absl::OkStatus();
+  return TooCostly(absl::StrCat("a form whose masks take at most ", absl::FormatDuration(max_mean),
+                                " each, got a mean of ", absl::FormatDuration(grammar.mask_time())));
 }
 
 }  // namespace foretoken::verifier

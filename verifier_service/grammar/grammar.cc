@@ -17,20 +17,25 @@
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "verifier_service/grammar/anchors.h"
+#include "verifier_service/grammar/grammar_matcher.h"
 #include "verifier_service/grammar/grammar_parts.h"
+#include "verifier_service/grammar/regex_check.h"
 #include "verifier_service/grammar/schema_check.h"
+#include "verifier_service/grammar/schema_rewrite.h"
 #include "verifier_service/grammar/special_tokens.h"
 
 namespace foretoken::verifier {
 namespace {
 
-// The text of XGrammar's error without the time and the source line in front of it.
+// The text of XGrammar's error without what is about XGrammar's own source: the time, the source line, the check.
 absl::string_view ReasonOf(absl::string_view what) {
-  if (const size_t end = what.find(".cc:"); end != what.npos) {
-    const size_t colon = what.find(": ", end + 4);
-    if (colon != what.npos) what = what.substr(colon + 2);
-  }
+  const auto cut_behind = [&what](absl::string_view from, absl::string_view to) {
+    const size_t begin = what.find(from);
+    const size_t end = begin == what.npos ? begin : what.find(to, begin);
+    if (end != what.npos) what = what.substr(end + to.size());
+  };
+  cut_behind(".cc:", ": ");
+  cut_behind("Check failed: (", ") is false: ");
   return absl::StripAsciiWhitespace(what);
 }
 
@@ -53,26 +58,39 @@ xgrammar::CompiledGrammar CompileWith(const GrammarSource& source, const Grammar
   xgrammar::GrammarCompiler compiler(vocabulary.parts().info, /*max_threads=*/1, /*cache_enabled=*/false);
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
-      return compiler.CompileJSONSchema(source.text, /*any_whitespace=*/false);
+      return compiler.CompileJSONSchema(RewriteSchema(source.text), /*any_whitespace=*/false);
     case GrammarKind::kRegex:
       return compiler.CompileRegex(source.text);
     case GrammarKind::kEbnf:
       return compiler.CompileGrammar(source.text);
     case GrammarKind::kStructuralTag:
-      return compiler.CompileStructuralTag(MarkSpecialTokens(source.text, vocabulary.parts().special_spellings));
+      return compiler.CompileStructuralTag(
+          MarkSpecialTokens(RewriteTagSchemas(source.text), vocabulary.parts().special_spellings));
   }
   throw std::invalid_argument("unknown kind of grammar");
 }
 
 // XGrammar's grammars may limit the tokens of a rule or set its temperature, as "rule[max_tokens=9] ::= ...". Such a
-// limit depends on when masks are asked for, so it would not hold equally with speculation on and off.
-bool HasRuleAttributes(const xgrammar::CompiledGrammar& compiled) {
+// limit depends on when masks are asked for, so it would not hold equally with speculation on and off. A limit of the
+// characters does not, and XGrammar makes one of a schema's maxLength.
+bool HasRuleAttributes(const xgrammar::CompiledGrammar& compiled, GrammarKind kind) {
   const std::string text = compiled.GetGrammar().ToString();
   for (const absl::string_view rule : absl::StrSplit(text, '\n')) {
     const size_t name_end = rule.find("::=");  // a rule of several lines has it in the first
-    if (name_end != rule.npos && absl::StrContains(rule.substr(0, name_end), '[')) return true;
+    if (name_end == rule.npos) continue;
+    const absl::string_view attributes = rule.substr(0, name_end).substr(std::min(rule.find('['), name_end));
+    const bool limits_characters = absl::StartsWith(attributes, "[max_chars=") && !absl::StrContains(attributes, ',');
+    if (absl::StartsWith(attributes, "[") && (kind == GrammarKind::kEbnf || !limits_characters)) return true;
   }
   return false;
+}
+
+// Whether a first token is possible.
+bool HasText(const std::shared_ptr<const Grammar>& grammar, const GrammarVocabulary& vocabulary) {
+  std::vector<uint32_t> mask((static_cast<size_t>(vocabulary.parts().info.GetVocabSize()) + 31) / 32);
+  GrammarMatcher matcher(grammar);
+  matcher.FillMask(mask);
+  return matcher.has_given_up() || std::ranges::any_of(mask, [](uint32_t word) { return word != 0; });
 }
 
 // The text as JSON; null if its kind has none.
@@ -83,7 +101,7 @@ absl::StatusOr<nlohmann::json> ParseForm(const GrammarSource& source) {
 
 // Refuses what XGrammar would pass over.
 absl::Status CheckSchemas(const nlohmann::json& form, GrammarKind kind) {
-  return kind == GrammarKind::kStructuralTag ? CheckTagSchemas(form) : CheckSchema(form);
+  return kind == GrammarKind::kStructuralTag ? CheckTag(form) : CheckSchema(form);
 }
 
 }  // namespace
@@ -128,20 +146,26 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Compile(const GrammarSou
                                                                 const GrammarVocabulary& vocabulary) {
   const absl::StatusOr<nlohmann::json> form = ParseForm(source);
   if (form.ok()) FT_RETURN_IF_ERROR(CheckSchemas(*form, source.kind));
-  if (source.kind == GrammarKind::kRegex && HasInnerAnchor(source.text)) {
-    return absl::InvalidArgumentError("anchors are not supported inside of an expression");
+  if (source.kind == GrammarKind::kRegex) {
+    if (const std::string bad = BadRegex(source.text); !bad.empty()) return absl::InvalidArgumentError(bad);
   }
   try {
     xgrammar::CompiledGrammar compiled = CompileWith(source, vocabulary);
     FT_RETURN_IF_ERROR(form.status());  // only now, because XGrammar's own error names the place
-    if (HasRuleAttributes(compiled)) {
+    if (HasRuleAttributes(compiled, source.kind)) {
       return absl::InvalidArgumentError("expected rules without attributes in brackets, such as max_tokens");
     }
-    return std::make_shared<const Grammar>(std::make_unique<const Parts>(Parts{.compiled = std::move(compiled)}));
+    auto grammar =
+        std::make_shared<const Grammar>(std::make_unique<const Parts>(Parts{.compiled = std::move(compiled)}));
+    if (!HasText(grammar, vocabulary))
+      return absl::InvalidArgumentError("expected a form that some text has, got none");
+    return grammar;
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("no memory is left");
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(ReasonOf(error.what()));
+    const absl::string_view reason = ReasonOf(error.what());
+    if (reason.empty()) FT_RETURN_IF_ERROR(form.status());
+    return absl::InvalidArgumentError(reason);
   }
 }
 

@@ -47,7 +47,10 @@ GrammarFollower::GrammarFollower(std::shared_ptr<const Grammar> grammar, const t
 void GrammarFollower::Append(int32_t token_id) {
   const Stopwatch stopwatch(*this);
   has_next_mask_ = false;
-  if (!matcher_.Accept(token_id)) is_lost_ = true;
+  if (!matcher_.Accept(token_id)) {
+    is_lost_ = true;
+    is_too_costly_ = is_too_costly_ || matcher_.has_given_up();
+  }
   const absl::string_view bytes = BytesOf(token_id);
   if (!forced_text_.empty() && (first_tokens_.size() < kMaxRememberedTexts || first_tokens_.contains(forced_text_))) {
     first_tokens_[forced_text_] = token_id;
@@ -72,7 +75,10 @@ std::vector<int32_t> GrammarFollower::AllowedNodes(const speculation::TokenTree&
 }
 
 std::span<const uint32_t> GrammarFollower::next_mask() {
-  if (!std::exchange(has_next_mask_, true)) FillMask(next_mask_);
+  if (!std::exchange(has_next_mask_, true)) {
+    FillMask(next_mask_);
+    is_too_costly_ = is_too_costly_ || matcher_.has_given_up();
+  }
   return next_mask_;
 }
 

@@ -48,6 +48,8 @@ class GrammarFollower {
   void Append(int32_t token_id);
   // [ceil(V / 32)] the tokens that may come next. Valid until Append.
   std::span<const uint32_t> next_mask();
+  // The matcher gave up on a token of the output, or on next_mask(). Then no token may come.
+  bool is_too_costly() const { return is_too_costly_; }
   // Fills the mask at the matcher's place.
   void FillMask(std::span<uint32_t> mask);
   // The indices of the nodes that the grammar allows below the output, ascending.
@@ -76,6 +78,7 @@ class GrammarFollower {
   const Clock now_;
   GrammarMatcher matcher_;
   bool is_lost_ = false;  // the grammar refused a token of its own mask; no token may come
+  bool is_too_costly_ = false;
   std::vector<uint32_t> next_mask_;
   bool has_next_mask_ = false;
   std::string forced_text_;                                 // must come next, as far as it was looked for

@@ -20,6 +20,7 @@ struct GrammarMatcher::Parts {
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar) {
   xgrammar::GrammarMatcher matcher(grammar->parts().compiled);
+  matcher.SetBounds(kMaxWork, kMaxStates);
   xgrammar::TokenizerInfo tokens = grammar->parts().compiled.GetTokenizerInfo();
   parts_ = std::make_unique<Parts>(
       Parts{.grammar = std::move(grammar), .tokens = std::move(tokens), .matcher = std::move(matcher)});
@@ -61,10 +62,13 @@ void GrammarMatcher::FillMask(std::span<uint32_t> mask) {
   try {
     // XGrammar says in its result whether the mask forbids an id. It fills the mask in any case.
     parts_->matcher.FillNextTokenBitmask(&tensor);
+    if (has_given_up()) std::ranges::fill(mask, 0u);
   } catch (const std::exception&) {
     std::ranges::fill(mask, 0u);  // the draw then finds no token and fails the request
   }
 }
+
+bool GrammarMatcher::has_given_up() const { return parts_->matcher.HasGivenUp(); }
 
 bool GrammarMatcher::has_ended() const { return parts_->matcher.IsTerminated(); }
 

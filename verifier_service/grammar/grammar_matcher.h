@@ -9,8 +9,9 @@
 //   if (walk.MoveTo(node)) matcher.FillMask(mask);
 //
 // Time: Accept some microseconds. FillMask depends on the grammar: tens of microseconds for JSON in a vocabulary of
-// 128k ids, and milliseconds for bounded repetitions of wide classes.
-// Threads: one at a time.
+// 128k ids, and milliseconds for bounded repetitions of wide classes. Both give up when a text has very many parses.
+// That counts parser states, not time, so the same text gives up at the same place on any machine, and with any
+// guesses. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +26,23 @@ namespace foretoken::verifier {
 
 class GrammarMatcher {
  public:
+  static constexpr int64_t kMaxWork = int64_t{1} << 22;    // parser states that one call looks at
+  static constexpr int64_t kMaxStates = int64_t{1} << 21;  // parser states of all accepted tokens together
+
   explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
   GrammarMatcher(GrammarMatcher&&) noexcept;
   GrammarMatcher& operator=(GrammarMatcher&&) noexcept;
   ~GrammarMatcher();
 
-  // Returns false, and stays where it is, if the token cannot come next.
+  // Returns false, and stays where it is, if the token cannot come next, or if it gave up.
   bool Accept(int32_t token_id);
   // Takes back the last tokens.
   void Rollback(int32_t num_tokens);
   // Sets bit id % 32 of word id / 32 for the ids that can come next, and clears the others. [ceil(V / 32)]
+  // Clears all if it gave up.
   void FillMask(std::span<uint32_t> mask);
+  // Whether the last Accept or FillMask went beyond kMaxWork or kMaxStates.
+  bool has_given_up() const;
   // An end token was accepted, so nothing can come next.
   bool has_ended() const;
 

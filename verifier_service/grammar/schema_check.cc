@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
-#include "verifier_service/grammar/anchors.h"
+#include "verifier_service/grammar/regex_check.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -220,9 +220,8 @@ std::string BadObject(const Json& schema) {
     }
   }
   if (has("patternProperties") && schema["patternProperties"].is_object()) {
-    const auto has_inner_anchor = [](const auto& one) { return HasInnerAnchor(one.key()); };
-    if (std::ranges::any_of(schema["patternProperties"].items(), has_inner_anchor)) {
-      return "patternProperties: anchors are not supported inside";
+    for (const auto& [pattern, value] : schema["patternProperties"].items()) {
+      if (const std::string bad = BadRegex(pattern); !bad.empty()) return absl::StrCat("patternProperties: ", bad);
     }
   }
   if (MayHaveTwoSchemas(schema)) {
@@ -236,6 +235,15 @@ std::string BadObject(const Json& schema) {
     return absl::StrCat("required: expected names among properties, got ", name.dump());
   }
   return "";
+}
+
+// XGrammar holds numbers as integers of 64 bits with a sign, or else as doubles, and prints these otherwise than the
+// schema. Doubles of this size are all integers, so it would print another integer.
+bool HasInexactNumber(const Json& value) {
+  constexpr double kEnd = 0x1p63;
+  if (value.is_structured()) return std::ranges::any_of(value, HasInexactNumber);
+  return value.is_number_unsigned() ? value.get<uint64_t>() >= uint64_t{1} << 63
+                                    : value.is_number_float() && std::abs(value.get<double>()) >= kEnd;
 }
 
 // XGrammar follows the remainder from digit to digit, or lists the multiples between two bounds.
@@ -262,7 +270,7 @@ absl::string_view BadMultiple(const Json& schema) {
 }
 
 // Combinations of keywords of which XGrammar follows one.
-absl::string_view BadCombination(const Json& schema) {
+std::string BadCombination(const Json& schema) {
   const auto has = [&](absl::string_view keyword) { return schema.contains(keyword); };
   if (has("allOf") && schema["allOf"].size() != 1) return "allOf: expected one schema";
   if (has("$ref") && schema["$ref"].is_string() && !PlaceOf(schema["$ref"].get<std::string>()).has_value()) {
@@ -279,9 +287,14 @@ absl::string_view BadCombination(const Json& schema) {
     for (const absl::string_view look : {"(?=", "(?!", "(?<=", "(?<!"}) {
       if (absl::StrContains(pattern, look)) return "pattern: lookahead and lookbehind are not supported";
     }
-    if (HasInnerAnchor(pattern)) return "pattern: anchors are not supported inside";
+    if (const std::string bad = BadRegex(pattern); !bad.empty()) return absl::StrCat("pattern: ", bad);
   }
-  return has("multipleOf") ? BadMultiple(schema) : "";
+  for (const absl::string_view keyword : {"const", "enum"}) {
+    if (has(keyword) && HasInexactNumber(schema[keyword])) {
+      return absl::StrCat(keyword, ": expected numbers from -2^63 to 2^63 - 1");
+    }
+  }
+  return has("multipleOf") ? std::string(BadMultiple(schema)) : "";
 }
 
 absl::Status Error(const std::string& place, absl::string_view what) {
@@ -303,7 +316,7 @@ class Checker {
 
   absl::Status CheckAt(const Json& schema, const std::string& place) {
     if (!schema.is_object()) return absl::OkStatus();  // true, false, or an error that XGrammar names
-    if (const absl::string_view what = BadCombination(schema); !what.empty()) return Error(place, what);
+    if (const std::string what = BadCombination(schema); !what.empty()) return Error(place, what);
     const Followed followed = FollowedIn(schema);
     for (const absl::string_view demand : kDemands) {
       if (!schema.contains(demand) || std::ranges::find(followed.keywords, demand) != followed.keywords.end()) continue;
@@ -378,12 +391,19 @@ class Checker {
 
 absl::Status CheckSchema(const Json& schema) { return Checker(schema).CheckAt(schema, ""); }
 
-absl::Status CheckTagSchemas(const Json& tag) {
+absl::Status CheckTag(const Json& tag) {
   for (const auto& [key, value] : tag.items()) {
-    if (tag.is_object() && key == "json_schema") FT_RETURN_IF_ERROR(CheckSchema(value));
-    if (value.is_structured()) FT_RETURN_IF_ERROR(CheckTagSchemas(value));
+    if (tag.is_object() && key == "json_schema") {
+      FT_RETURN_IF_ERROR(CheckSchema(value));
+    } else if (value.is_structured()) {
+      FT_RETURN_IF_ERROR(CheckTag(value));
+    }
   }
-  return absl::OkStatus();
+  if (!tag.is_object() || tag.value("type", Json()) != "regex" || !tag.value("pattern", Json()).is_string()) {
+    return absl::OkStatus();
+  }
+  const std::string bad = BadRegex(tag["pattern"].get<std::string>());
+  return bad.empty() ? absl::OkStatus() : Error("pattern", bad);
 }
 
 }  // namespace foretoken::verifier

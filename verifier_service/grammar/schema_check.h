@@ -21,7 +21,7 @@ namespace foretoken::verifier {
 // `schema` is nested as deep as base::ParseJson allows.
 absl::Status CheckSchema(const nlohmann::json& schema);
 
-// Checks the schemas inside a structural tag.
-absl::Status CheckTagSchemas(const nlohmann::json& tag);
+// Checks the schemas and the regular expressions inside a structural tag.
+absl::Status CheckTag(const nlohmann::json& tag);
 
 }  // namespace foretoken::verifier

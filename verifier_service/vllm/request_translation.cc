@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/error_text.h"
+#include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/status.h"
 #include "verifier_service/api/request_bounds.h"
@@ -136,6 +137,28 @@ absl::Status TranslateOutput(const engine_api::SamplingParams& from, v1::OutputO
   return absl::OkStatus();
 }
 
+// vLLM takes two forms of structural tags: XGrammar's, and an older one whose structures are tags with a schema each.
+// Returns XGrammar's. A text of neither form stays as it is, because the check of ours says what is wrong with it.
+std::string NewTag(std::string tag) {
+  using Json = nlohmann::ordered_json;  // properties come in the schema's order
+  const absl::StatusOr<Json> old = base::ParseOrderedJson(tag, "structural_tag");
+  if (!old.ok() || !old->is_object() || old->contains("format")) return tag;
+  if (!old->contains("structures") || !(*old)["structures"].is_array() || !old->contains("triggers")) return tag;
+  Json tags = Json::array();
+  for (const Json& structure : (*old)["structures"]) {
+    if (!structure.is_object()) return tag;
+    for (const char* field : {"begin", "schema", "end"}) {
+      if (!structure.contains(field)) return tag;
+    }
+    tags.push_back({{"begin", structure["begin"]},
+                    {"content", {{"type", "json_schema"}, {"json_schema", structure["schema"]}}},
+                    {"end", structure["end"]}});
+  }
+  return Json{{"type", "structural_tag"},
+              {"format", {{"type", "triggered_tags"}, {"triggers", (*old)["triggers"]}, {"tags", std::move(tags)}}}}
+      .dump();
+}
+
 void TranslateConstraint(engine_api::SamplingParams& from, v1::GenerateRequest& to) {
   switch (from.constraint_case()) {
     case engine_api::SamplingParams::kJsonSchema:
@@ -145,7 +168,7 @@ void TranslateConstraint(engine_api::SamplingParams& from, v1::GenerateRequest& 
     case engine_api::SamplingParams::kGrammar:
       return to.mutable_response_format()->set_ebnf(std::move(*from.mutable_grammar()));
     case engine_api::SamplingParams::kStructuralTag:
-      return to.mutable_response_format()->set_structural_tag(std::move(*from.mutable_structural_tag()));
+      return to.mutable_response_format()->set_structural_tag(NewTag(std::move(*from.mutable_structural_tag())));
     case engine_api::SamplingParams::kJsonObject:
       if (from.json_object()) to.mutable_response_format()->set_json_schema(R"({"type":"object"})");
       return;

@@ -55,6 +55,12 @@ zlib_filefunc64_def InMemory(MemoryFile& file) {
           .opaque = &file};
 }
 
+// False also for what cannot be looked at.
+bool IsFile(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
 absl::StatusOr<std::set<std::string>> FilesOf(const std::string& directory) {
   std::set<std::string> names = {"tokenizer.json"};
   if (gguf::IsGgufPath(directory)) {
@@ -63,11 +69,11 @@ absl::StatusOr<std::set<std::string>> FilesOf(const std::string& directory) {
   }
   for (const char* name :
        {"tokenizer_config.json", "config.json", "generation_config.json", "special_tokens_map.json"}) {
-    if (std::filesystem::exists(absl::StrCat(directory, "/", name))) names.insert(name);
+    if (IsFile(absl::StrCat(directory, "/", name))) names.insert(name);
   }
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".jinja") names.insert(entry.path().filename().string());
+    if (entry.path().extension() == ".jinja" && IsFile(entry.path())) names.insert(entry.path().filename().string());
   }
   if (error) return absl::NotFoundError(absl::StrCat(directory, ": ", error.message()));
   return names;

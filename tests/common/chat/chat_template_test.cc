@@ -139,6 +139,27 @@ TEST(ChatTemplate, TakesLinearTimeToCutALongText) {
   EXPECT_EQ(Render("{{ messages[0].content.replace('</think>', '') ~ 'x' }}", conversation)->text, "x");
 }
 
+// Python counts characters.
+TEST(ChatTemplate, CutsTextsBetweenCharacters) {
+  const auto rendered = [](const std::string& expression) {
+    return Marked("{{ messages[0].content" + expression + " }}", User("h\u00e9llo\U0001f600"));
+  };
+  EXPECT_EQ(rendered("[:3]"), "h\u00e9l");
+  EXPECT_EQ(rendered("[2:]"), "llo\U0001f600");
+  EXPECT_EQ(rendered("[-2:]"), "o\U0001f600");
+  EXPECT_EQ(rendered("[:-1]"), "h\u00e9llo");
+  EXPECT_EQ(rendered("[::2]"), "hlo");
+  EXPECT_EQ(rendered("[::-1]"), "\U0001f600oll\u00e9h");
+  EXPECT_EQ(rendered("[1]"), "\u00e9");
+  EXPECT_EQ(rendered("[-1]"), "\U0001f600");
+  EXPECT_EQ(rendered("[6]"), "");
+  EXPECT_EQ(rendered("|list|last"), "\U0001f600");
+  EXPECT_EQ(rendered("|reverse"), "\U0001f600oll\u00e9h");
+  EXPECT_EQ(rendered(".upper()"), "H\u00c9LLO\U0001f600");
+  EXPECT_EQ(rendered(".find('l')"), "2");
+  EXPECT_EQ(rendered(".find('x')"), "-1");
+}
+
 TEST(ChatTemplate, RendersOnManyThreadsAtOnce) {
   const auto chat = ChatTemplate::Parse({.standard = "{{ messages[0].content }}{{ strftime_now('%Y') }}"}, Now);
   std::vector<std::jthread> threads;
@@ -152,24 +173,30 @@ TEST(ChatTemplate, RendersOnManyThreadsAtOnce) {
   }
 }
 
+// Renders with the template of a checkpoint's files.
+std::string RenderFrom(const std::string& directory, const Conversation& conversation = {}) {
+  const absl::StatusOr<TemplateFiles> files = ReadTemplateFiles(directory);
+  EXPECT_TRUE(files.ok()) << files.status();
+  return ChatTemplate::Parse(*files, Now)->Render(conversation)->text;
+}
+
 TEST(ChatTemplate, PrefersTheFileOverTheTokenizersConfig) {
   const testing::TempDir dir;
-  EXPECT_FALSE(ChatTemplate::Load(dir.path(), Now)->has_value());
+  EXPECT_FALSE(ReadTemplateFiles(dir.path())->standard.has_value());
   dir.Write("tokenizer_config.json", R"({"bos_token": {"content": "<b>"}, "chat_template": "config {{ bos_token }}"})");
-  EXPECT_EQ((*ChatTemplate::Load(dir.path(), Now))->Render({})->text, "config <b>");
+  EXPECT_EQ(RenderFrom(dir.path()), "config <b>");
   dir.Write("chat_template.jinja", "file {{ bos_token }}");
-  EXPECT_EQ((*ChatTemplate::Load(dir.path(), Now))->Render({})->text, "file <b>");
+  EXPECT_EQ(RenderFrom(dir.path()), "file <b>");
 }
 
 TEST(ChatTemplate, TakesTheNamedTemplateForTools) {
   const testing::TempDir dir;
   dir.Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
                                                            {"name": "tool_use", "template": "tools"}]})");
-  const auto chat = ChatTemplate::Load(dir.path(), Now);
-  EXPECT_EQ((*chat)->Render({})->text, "plain");
-  EXPECT_EQ((*chat)->Render({.tools = OrderedJson::array()})->text, "tools");
+  EXPECT_EQ(RenderFrom(dir.path()), "plain");
+  EXPECT_EQ(RenderFrom(dir.path(), {.tools = OrderedJson::array()}), "tools");
   dir.Write("tokenizer_config.json", R"({"chat_template": 5})");
-  EXPECT_THAT(std::string(ChatTemplate::Load(dir.path(), Now).status().message()),
+  EXPECT_THAT(std::string(ReadTemplateFiles(dir.path()).status().message()),
               HasSubstr("tokenizer_config.json: chat_template: expected a text or a list of named texts"));
 }
 

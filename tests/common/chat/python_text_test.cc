@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace foretoken::chat {
@@ -40,6 +41,18 @@ TEST(StripSpace, RemovesUnicodeSpacesAtTheChosenEnds) {
 TEST(NumCharacters, CountsCodePoints) {
   EXPECT_EQ(NumCharacters(""), 0u);
   EXPECT_EQ(NumCharacters("a\u00fc\u4e16\U0001f600"), 4u);
+}
+
+TEST(Characters, AreWhole) {
+  EXPECT_THAT(Characters("a\u00fc\u4e16\U0001f600"), ::testing::ElementsAre("a", "\u00fc", "\u4e16", "\U0001f600"));
+  EXPECT_THAT(Characters(""), ::testing::IsEmpty());
+}
+
+TEST(ChangeCase, ChangesLettersOfAllAlphabets) {
+  EXPECT_EQ(ChangeCase("h\u00e9llo \u044f 1\U0001f600", true), "H\u00c9LLO \u042f 1\U0001f600");
+  EXPECT_EQ(ChangeCase("H\u00c9LLO \u042f", false), "h\u00e9llo \u044f");
+  EXPECT_EQ(ChangeCase("stra\u00dfe", true), "STRASSE");
+  EXPECT_EQ(ChangeCase("\u00df\xff", false), "\u00df\xff") << "what is no text stays";
 }
 
 }  // namespace

@@ -77,6 +77,31 @@ inline RandomSchema MakeNumber(RandomValues& random) {
           }};
 }
 
+// Well-formed UTF-8 as code points.
+inline std::wstring CodePoints(const std::string& text) {
+  std::wstring points;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte & 0xC0) == 0x80 && !points.empty()) {
+      points.back() = static_cast<wchar_t>(points.back() << 6 | (byte & 0x3F));
+    } else {
+      points.push_back(static_cast<wchar_t>(byte < 0x80 ? byte
+                                                        : byte & (byte >= 0xF0   ? 0x07
+                                                                  : byte >= 0xE0 ? 0x0F
+                                                                                 : 0x1F)));
+    }
+  }
+  return points;
+}
+
+// Whether the pattern matches the whole text. Its dots stand for themselves nowhere.
+inline bool MatchesPattern(const std::string& text, const std::string& pattern) {
+  std::wstring of_points;
+  for (const char c : pattern)
+    of_points += c == '.' ? std::wstring(L"[^\n]") : std::wstring(1, static_cast<wchar_t>(c));
+  return std::regex_match(CodePoints(text), std::wregex(of_points));
+}
+
 inline RandomSchema MatchedString(nlohmann::json schema, const std::string& pattern) {
   schema["type"] = "string";
   return {std::move(schema), [pattern](const nlohmann::json& value) {
@@ -84,8 +109,34 @@ inline RandomSchema MatchedString(nlohmann::json schema, const std::string& patt
           }};
 }
 
+// A class that stands for a character, in a pattern of ASCII.
+inline std::string RandomClass(RandomValues& random) {
+  const auto letter = static_cast<char>('a' + random.Below(20));
+  switch (random.Below(6)) {
+    case 0:
+      return ".";
+    case 1:
+      return "[^0-9]";
+    case 2:
+      return std::string("[^") + letter + "-z ]";
+    case 3:
+      return random.Coin(0.5) ? "\\S" : "\\D";
+    default:
+      return std::string("[") + letter + "-z0-9]";
+  }
+}
+
+// A string of characters of a class. Beyond 128 XGrammar counts them while it matches.
+inline RandomSchema MakePatterned(const std::string& bounds, RandomValues& random) {
+  const std::string large = "{1," + std::to_string(129 + random.Below(8)) + "}";
+  const std::string pattern = RandomClass(random) + (random.Coin(0.2) ? large : bounds);
+  return {{{"type", "string"}, {"pattern", "^" + pattern + "$"}}, [pattern](const nlohmann::json& value) {
+            return value.is_string() && MatchesPattern(value.get<std::string>(), pattern);
+          }};
+}
+
 inline RandomSchema MakeString(RandomValues& random) {
-  const int least = random.Below(3), most = 1 + least + random.Below(4);
+  const int least = random.Below(3), most = 1 + least + (random.Coin(0.2) ? 10 + random.Below(20) : random.Below(4));
   const std::string bounds = "{" + std::to_string(least) + "," + std::to_string(most) + "}";
   switch (random.Below(8)) {
     case 0:
@@ -104,7 +155,7 @@ inline RandomSchema MakeString(RandomValues& random) {
                 return num_characters >= least && num_characters <= most;
               }};
     default:
-      return MatchedString({{"pattern", "^[a-z0-9]" + bounds + "$"}}, "[a-z0-9]" + bounds);
+      return MakePatterned(bounds, random);
   }
 }
 
@@ -251,7 +302,7 @@ inline std::string RandomPattern(int depth, RandomValues& random) {
   for (int i = 1 + random.Below(4); i > 0; --i) {
     switch (random.Below(depth > 0 ? 5 : 3)) {
       case 0:
-        pattern += quantified(std::string("[") + static_cast<char>('a' + random.Below(20)) + "-z0-9]");
+        pattern += quantified(RandomClass(random));
         break;
       case 1:
         pattern += std::string(1 + random.Below(5), static_cast<char>('a' + random.Below(26)));
@@ -269,7 +320,7 @@ inline std::string RandomPattern(int depth, RandomValues& random) {
 inline RandomForm RandomRegexForm(RandomValues& random) {
   const std::string pattern = "x" + RandomPattern(2, random);
   return {.source = {.kind = verifier::GrammarKind::kRegex, .text = pattern},
-          .accepts = [pattern](const std::string& text) { return std::regex_match(text, std::regex(pattern)); }};
+          .accepts = [pattern](const std::string& text) { return MatchesPattern(text, pattern); }};
 }
 
 }  // namespace foretoken::testing

@@ -136,6 +136,14 @@ TEST(ChatConversion, SaysThatAModelHasNoTemplate) {
             "chat: expected text or tokens, because the checkpoint of this model has no chat template");
 }
 
+TEST(ChatConversion, SaysWhyATemplateCannotBeParsed) {
+  ServedModel model = DemoModel();
+  model.chat_template = nullptr;
+  model.chat_template_error = "chat template: Unknown statement: with";
+  EXPECT_EQ(Convert(Parse(R"(chat { messages { role: "user" } })"), model).status().message(),
+            "chat: expected text or tokens, because of this model's chat template: Unknown statement: with");
+}
+
 TEST(ChatConversion, PassesOnToTheClientAloneWhyTheTemplateRefuses) {
   const auto strict = chat::ChatTemplate::Parse({.standard = "{{ raise_exception('no system') }}"}, absl::Now);
   ServedModel model = DemoModel();

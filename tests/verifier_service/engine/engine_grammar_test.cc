@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/error_text.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/engine_fixture.h"
 #include "tests/testing/fakes/guesses.h"
@@ -171,6 +172,59 @@ TEST_F(EngineGrammarTest, AFormWithSlowMasksIsEnded) {
   const Result result = Generate({request}, none, impatient).begin()->second;
   EXPECT_THAT(result.error.message(), HasSubstr("masks take at most 1ns"));
   EXPECT_FALSE(result.token_ids.empty());
+}
+
+TEST_F(EngineGrammarTest, TheFirstMasksMayTakeTheTimeOfThirtyTwo) {
+  InProcessProposers none;
+  const GenerationRequest request = Formed(GrammarKind::kRegex, "[a-z ]{100}", 0.5f);
+  const auto num_tokens = [&](absl::Duration per_mask) {
+    absl::Time now = absl::UnixEpoch();
+    const testing::EngineOptions options = {.config = {.max_mask_time = absl::Milliseconds(5)},
+                                            .compute_time = [&] { return now += per_mask; }};
+    const Result result = Generate({request}, none, options).begin()->second;
+    EXPECT_EQ(base::ReasonOf(result.error), "FORMAT_TOO_COSTLY");
+    return result.token_ids.size();
+  };
+  EXPECT_EQ(num_tokens(absl::Milliseconds(161)), 1);
+  EXPECT_GT(num_tokens(absl::Milliseconds(16)), 1);
+}
+
+// Every blank of the text is one of ever more parses, so the matcher gives up within a few tokens.
+TEST_F(EngineGrammarTest, AFormWithTooManyParsesIsEndedAtTheSameTokenWithSpeculation) {
+  InProcessProposers none;
+  GenerationRequest costly = Formed(GrammarKind::kEbnf, "root ::= s \"\\x01\"\ns ::= \" \" | s s", 0);
+  costly.allowed_token_ids = tokenizer_->Encode(std::string(40, ' '), {.add_special_tokens = false}).value();
+  ASSERT_EQ(costly.allowed_token_ids.size(), 1);
+  costly.speculation.mode = SpeculationMode::kOff;
+  const GenerationRequest other = Formed(GrammarKind::kRegex, "[a-z]+", 0, 10);
+  const testing::EngineOptions patient = {.config = {.max_mask_time = absl::Hours(1)}};
+  const Results alone = Generate({other}, none);
+  const Results truth = Generate({costly, other}, none, patient);
+  const Result& ended = truth.at({costly.ticket, 0});
+  EXPECT_EQ(base::ReasonOf(ended.error), "FORMAT_TOO_COSTLY") << ended.error;
+  EXPECT_THAT(ended.error.message(), HasSubstr("parser states"));
+  EXPECT_THAT(ended.token_ids.size(), ::testing::AllOf(::testing::Ge(1), ::testing::Lt(100)));
+  EXPECT_EQ(truth.at({other.ticket, 0}), alone.at({other.ticket, 0}));
+  const int32_t blank = costly.allowed_token_ids[0];
+  InProcessProposers chains({{"chain", [blank](std::span<const int32_t>, int32_t max_nodes) {
+                                speculation::TokenTree tree;
+                                for (int32_t i = 0; i < max_nodes; ++i)
+                                  tree.Append({.token_id = blank, .parent = i - 1});
+                                return tree;
+                              }}});
+  costly.speculation.mode = SpeculationMode::kAlways;
+  const Results guessed = Generate({costly, other}, chains, patient);
+  EXPECT_EQ(guessed, truth);
+  EXPECT_GT(stats_.proposers[0].num_accepted, 0);
+}
+
+TEST_F(EngineGrammarTest, AFormThatNoTokenCanGoOnIsToBlame) {
+  InProcessProposers none;
+  const GenerationRequest request = Formed(GrammarKind::kEbnf, "root ::= \"a\" b\nb ::= c\nc ::= b", 0);
+  const Result result = Generate({request}, none).begin()->second;
+  EXPECT_EQ(result.text, "a");
+  EXPECT_THAT(result.error.message(), HasSubstr("response_format: no token can follow"));
+  EXPECT_EQ(base::ReasonOf(result.error), "NO_TOKEN_TO_DRAW");
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr int32_t kEnd = testing::kEndOfBytes;
 
@@ -61,6 +62,13 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
        R"({"type":"integer","multipleOf":7,"minimum":-10,"exclusiveMaximum":14})",
        {"-7", "0", "7"},
        {"-14", "1", "14", "-10"}},
+      {GrammarKind::kJsonSchema, R"({"type":"array","minItems":2})", {"[1, {}]", "[1, 2, 3]"}, {"[]", "[1]"}},
+      {GrammarKind::kJsonSchema,
+       R"({"type":"array","prefixItems":[{"type":"null"}],"minItems":2})",
+       {"[null, 2]", "[null, 2, \"\"]"},
+       {"[null]", "[1, 2]"}},
+      {GrammarKind::kJsonSchema, R"({"properties":{"a":{},"b":false}})", {"{\"a\": 1}", "{}"}, {"{\"b\": 1}"}},
+      {GrammarKind::kJsonSchema, R"({"type":"integer","minimum":1.5,"exclusiveMaximum":3.5})", {"2", "3"}, {"1", "4"}},
       {GrammarKind::kJsonSchema, "{}", {"1", "\"\"", "[1, {\"a\": null}]", "true"}, {"", "tru", "[1,", "[1}"}},
   };
   for (const Case& c : cases) {
@@ -68,6 +76,68 @@ TEST(Grammar, TakesTextsOfItsFormOnly) {
     for (const std::string& text : c.in) EXPECT_TRUE(testing::Matches(grammar, text)) << c.form << " and " << text;
     for (const std::string& text : c.out) EXPECT_FALSE(testing::Matches(grammar, text)) << c.form << " and " << text;
   }
+}
+
+TEST(Grammar, AStringHasAsManyCharactersAsItMay) {
+  const auto text = [](int num_characters, const std::string& character = "é") {
+    std::string repeated;
+    for (int i = 0; i < num_characters; ++i) repeated += character;
+    return absl::StrCat("\"", repeated, "\"");
+  };
+  for (const int most : {5, 20, 300}) {
+    const std::string schema = absl::StrCat(R"({"type":"string","minLength":2,"maxLength":)", most, "}");
+    for (const auto& grammar :
+         {Compiled(GrammarKind::kJsonSchema, schema),
+          Compiled(GrammarKind::kStructuralTag,
+                   absl::StrCat(R"({"format":{"type":"json_schema","json_schema":)", schema, "}}"))}) {
+      for (const int in : {2, 3, most - 1, most}) {
+        EXPECT_TRUE(testing::Matches(grammar, text(in))) << most << " and " << in;
+        EXPECT_TRUE(testing::Matches(grammar, text(in, "a"))) << most << " and " << in;
+      }
+      for (const int out : {0, 1, most + 1, most + 2}) EXPECT_FALSE(testing::Matches(grammar, text(out))) << out;
+      EXPECT_FALSE(testing::Matches(grammar, "\"a\nb\""));
+    }
+  }
+  const auto list = Compiled(GrammarKind::kJsonSchema, R"({"type":"array","items":{"type":"string","maxLength":10}})");
+  EXPECT_TRUE(testing::Matches(list, absl::StrCat("[", text(10), ", ", text(0), ", ", text(10), "]")));
+  EXPECT_FALSE(testing::Matches(list, absl::StrCat("[", text(10), ", ", text(11), "]")));
+}
+
+TEST(Grammar, AMaskLeavesOutTokensThatAreTooLongForAString) {
+  GrammarTokens tokens = testing::ByteTokens();
+  tokens.bytes['b'] = "bbbbbb";
+  tokens.bytes['c'] = "cccc\"";
+  const auto grammar = Grammar::Compile(
+      {.kind = GrammarKind::kJsonSchema, .text = R"({"type":"string","maxLength":10})"}, GrammarVocabulary(tokens));
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  GrammarMatcher matcher(*grammar);
+  for (const char c : std::string("\"aaaa")) ASSERT_TRUE(matcher.Accept(c));
+  EXPECT_THAT(testing::AllowedIds(matcher), ::testing::IsSupersetOf({int{'a'}, int{'b'}, int{'c'}, int{'"'}}));
+  ASSERT_TRUE(matcher.Accept('b'));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('"'));
+  matcher.Rollback(1);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(matcher.Accept('a'));
+  EXPECT_THAT(testing::AllowedIds(matcher),
+              ::testing::AllOf(::testing::Contains('c'), ::testing::Not(::testing::Contains('b'))));
+  ASSERT_TRUE(matcher.Accept('a'));
+  EXPECT_THAT(testing::AllowedIds(matcher), ::testing::Not(::testing::Contains('b')));
+  matcher.Rollback(3);
+  EXPECT_TRUE(matcher.Accept('b'));
+}
+
+TEST(Grammar, ADotIsNoLineFeed) {
+  for (const char* const pattern : {"a.b", "a(?:.)b", "a.{1,2}b", "(a.){1,200}b"}) {
+    const GrammarSource tag = {.kind = GrammarKind::kStructuralTag,
+                               .text = absl::StrCat(R"({"format":{"type":"regex","pattern":")", pattern, "\"}}")};
+    for (const GrammarSource& source : {GrammarSource{.kind = GrammarKind::kRegex, .text = pattern}, tag}) {
+      const auto grammar = Compiled(source.kind, source.text);
+      for (const std::string text : {"a.b", "aéb", "a\rb", "a\tb"}) {
+        EXPECT_TRUE(testing::Matches(grammar, text)) << source.text << " and " << text;
+      }
+      EXPECT_FALSE(testing::Matches(grammar, "a\nb")) << source.text;
+    }
+  }
+  EXPECT_TRUE(testing::Matches(Compiled(GrammarKind::kRegex, "a[.\\n]\\."), "a\n."));
 }
 
 TEST(Grammar, ATriggerMayHaveBrackets) {
@@ -84,7 +154,9 @@ TEST(Grammar, AStringHasNoCharacterThatJsonEscapes) {
   const std::string outside[] = {"\"\t\"", "\"\n\"", std::string("\"\0\"", 3), "\"\x1f\"", "\"\"\"", "\"\\\""};
   for (const char* const schema :
        {R"({"type":"string"})", R"({"type":"string","maxLength":3})", R"({"type":"string","pattern":"^.$"})",
-        R"({"type":"string","pattern":"[^a]"})", R"({"type":"string","pattern":"^(\\s|\\S|\\u00e9)$"})"}) {
+        R"({"type":"string","pattern":"[^a]"})", R"({"type":"string","pattern":"^(\\s|\\S|\\u00e9)$"})",
+        R"({"type":"string","pattern":"^.{1,200}$"})", R"({"type":"string","pattern":"^((.|x)a?){1,130}$"})",
+        R"({"type":"string","pattern":"^[^a]{0,1}([^\\S]{1,200}|\\D){1,150}$"})"}) {
     const auto grammar = Compiled(GrammarKind::kJsonSchema, schema);
     EXPECT_TRUE(testing::Matches(grammar, "\" \"")) << schema;
     EXPECT_TRUE(testing::Matches(grammar, "\"é\"")) << schema;
@@ -111,6 +183,10 @@ TEST(Grammar, AChoiceTakesEachOfItsTextsLiterally) {
   for (const std::string text : {"ye", "", "x", "A", "[x]", "yesyes"}) EXPECT_FALSE(testing::Matches(grammar, text));
 }
 
+TEST(Grammar, AFormWithoutAnyTextIsRefused) {
+  EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= a\na ::= b\nb ::= a"), HasSubstr("a form that some text has"));
+}
+
 TEST(Grammar, AnErrorNamesThePlace) {
   EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= \"a\n"), HasSubstr("line 1"));
   EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, "root ::= missing"), HasSubstr("missing"));
@@ -119,6 +195,18 @@ TEST(Grammar, AnErrorNamesThePlace) {
   EXPECT_FALSE(ErrorOf(GrammarKind::kJsonSchema, "{\"type\":\"thing\"}").empty());
   EXPECT_FALSE(ErrorOf(GrammarKind::kStructuralTag, "[]").empty());
   EXPECT_THAT(ErrorOf(GrammarKind::kEbnf, ""), ::testing::Not(HasSubstr(".cc")));
+  EXPECT_THAT(ErrorOf(GrammarKind::kStructuralTag, R"({"format":{"type":"thing"}})"),
+              StartsWith("Invalid structural tag"));
+  for (const char* const bounds : {"{2147483648}", "{0,2147483648}", "{2147483648,}", "{1,4294967297}"}) {
+    EXPECT_THAT(ErrorOf(GrammarKind::kRegex, absl::StrCat("a", bounds)), HasSubstr("Repetition count is too large"));
+  }
+  EXPECT_THAT(ErrorOf(GrammarKind::kJsonSchema, R"({"const":1e400})"), HasSubstr("not valid JSON"));
+}
+
+TEST(Grammar, AnExpressionWithAnInnerAnchorIsRefused) {
+  EXPECT_EQ(ErrorOf(GrammarKind::kRegex, "a^b"), "anchors are not supported inside");
+  EXPECT_EQ(ErrorOf(GrammarKind::kStructuralTag, R"({"format":{"type":"regex","pattern":"a^b"}})"),
+            "pattern: anchors are not supported inside");
 }
 
 TEST(Grammar, RefusesLimitsThatCountTokens) {
@@ -264,6 +352,43 @@ TEST(GrammarMatcher, TheEndMayComeWhereTheFormMayEnd) {
   matcher.Rollback(2);
   EXPECT_FALSE(matcher.has_ended());
   EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
+}
+
+// Each blank of a text is one of ever more parses. Token b is many blanks, and c even more before the end of the text.
+GrammarMatcher MatcherOfBlanks() {
+  GrammarTokens tokens = testing::ByteTokens();
+  tokens.bytes['b'] = std::string(40, ' ');
+  tokens.bytes['c'] = std::string(200, ' ') + "\x01";
+  const auto grammar = Grammar::Compile({.kind = GrammarKind::kEbnf, .text = "root ::= s \"\\x01\"\ns ::= \" \" | s s"},
+                                        GrammarVocabulary(tokens));
+  EXPECT_TRUE(grammar.ok()) << grammar.status();
+  return GrammarMatcher(*grammar);
+}
+
+TEST(GrammarMatcher, GivesUpOnATextWithTooManyParses) {
+  GrammarMatcher matcher = MatcherOfBlanks();
+  int32_t num_tokens = 0;
+  while (num_tokens < 100 && matcher.Accept('b')) ++num_tokens;
+  EXPECT_THAT(num_tokens, ::testing::AllOf(::testing::Gt(2), ::testing::Lt(100)));
+  EXPECT_TRUE(matcher.has_given_up());
+  EXPECT_FALSE(matcher.Accept('b'));  // it stays where it is, and the next call counts from zero
+  EXPECT_TRUE(matcher.has_given_up());
+  EXPECT_FALSE(matcher.Accept('x'));
+  EXPECT_FALSE(matcher.has_given_up());
+  matcher.Rollback(num_tokens - 1);
+  int32_t num_again = 1;
+  while (matcher.Accept('b')) ++num_again;
+  EXPECT_EQ(num_again, num_tokens);
+}
+
+TEST(GrammarMatcher, AMaskOfWhichItGivesUpIsEmpty) {
+  GrammarMatcher matcher = MatcherOfBlanks();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(matcher.Accept('b'));
+  EXPECT_THAT(testing::AllowedIds(matcher), IsEmpty());
+  EXPECT_TRUE(matcher.has_given_up());
+  matcher.Rollback(3);
+  EXPECT_FALSE(matcher.Accept('x'));
+  EXPECT_FALSE(matcher.has_given_up());
 }
 
 // The tree below "" of the regex a(b|c)d*: b under a is allowed, x is not, and neither is anything below x.

@@ -41,6 +41,7 @@ TEST(CheckSchema, TakesWhatIsFollowed) {
               "additionalProperties":false})",
           R"({"$ref":"#/shared/node","shared":{"node":{"type":"array","items":{"$ref":"#/shared/node"}}}})",
           R"({"type":"array","items":{"$ref":"#"}})",
+          R"({"enum":[9223372036854775807,-9223372036854775808,0.5,"18446744073709551615"]})",
       }) {
     EXPECT_TRUE(Check(schema).ok()) << schema << ": " << Check(schema);
   }
@@ -81,6 +82,11 @@ TEST(CheckSchema, RefusesWhatWouldBePassedOverAndNamesThePlace) {
            Case{R"({"type":"string","pattern":"^(?!a).*$"})", "pattern: lookahead"},
            Case{R"({"type":"string","pattern":"a^b"})", "pattern: anchors are not supported inside"},
            Case{R"({"type":"object","patternProperties":{"a$b":{}}})", "patternProperties: anchors are not supported"},
+           Case{R"({"type":"string","pattern":"^a\\Z"})", "pattern: the escape \\Z is not supported"},
+           Case{R"({"enum":[18446744073709551615]})", "enum: expected numbers from -2^63 to 2^63 - 1"},
+           Case{R"({"const":{"a":[9223372036854775808]}})", "const: expected numbers from -2^63"},
+           Case{R"({"const":1e300})", "const: expected numbers from -2^63"},
+           Case{R"({"properties":{"a":{"enum":[-100000000000000000000]}}})", "properties.a: enum: expected numbers"},
            Case{R"({"$ref":"https://example.com/x.json"})", "$ref: expected a place in this schema"},
            Case{R"({"$ref":"#anchor"})", "$ref: expected a place in this schema"},
            Case{R"({"$ref":"#/shared/x","shared":{"x":{"type":"array","uniqueItems":true}}})",
@@ -147,14 +153,26 @@ TEST(CheckSchema, RefusesEveryKeywordThatIsNeverFollowedByName) {
   }
 }
 
-TEST(CheckTagSchemas, ChecksEverySchemaOfATag) {
+TEST(CheckTag, ChecksEverySchemaOfATag) {
   const auto tag = [](const std::string& schema) {
     return nlohmann::json::parse(R"({"type":"structural_tag","format":{"type":"triggered_tags","tags":[
         {"begin":"<a>","content":{"type":"json_schema","json_schema":)" +
                                  schema + R"(},"end":"</a>"}],"triggers":["<a>"]}})");
   };
-  EXPECT_TRUE(CheckTagSchemas(tag(R"({"type":"object"})")).ok());
-  EXPECT_FALSE(CheckTagSchemas(tag(R"({"type":"array","uniqueItems":true})")).ok());
+  EXPECT_TRUE(CheckTag(tag(R"({"type":"object"})")).ok());
+  EXPECT_FALSE(CheckTag(tag(R"({"type":"array","uniqueItems":true})")).ok());
+}
+
+TEST(CheckTag, ChecksEveryRegularExpressionOfATag) {
+  const auto check = [](const std::string& pattern) {
+    return CheckTag(nlohmann::json::parse(R"({"type":"structural_tag","format":{"type":"sequence","elements":[
+        {"type":"json_schema","json_schema":{"enum":[{"type":"regex","pattern":"a^b"}]}},
+        {"type":"regex","pattern":")" + pattern +
+                                          R"("}]}})"));
+  };
+  EXPECT_TRUE(check("^a|b$").ok());
+  EXPECT_EQ(check("a^b").message(), "pattern: anchors are not supported inside");
+  EXPECT_EQ(check("\\\\Aa").message(), "pattern: the escape \\A is not supported");
 }
 
 }  // namespace

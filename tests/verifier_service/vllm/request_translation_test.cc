@@ -107,6 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
         Same{"Regex", "sampling_params { regex: 'a+' }", "response_format { regex: 'a+' }"},
         Same{"Grammar", "sampling_params { grammar: 'root ::= \"a\"' }", "response_format { ebnf: 'root ::= \"a\"' }"},
         Same{"StructuralTag", "sampling_params { structural_tag: '{}' }", "response_format { structural_tag: '{}' }"},
+        Same{
+            "OldStructuralTag",
+            R"(sampling_params { structural_tag: '{"type": "structural_tag", "structures": [{"begin": "<f>",)"
+            R"("schema": {"b": 1, "a": 2}, "end": "</f>"}], "triggers": ["<"]}' })",
+            R"(response_format { structural_tag: '{"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<"],)"
+            R"("tags":[{"begin":"<f>","content":{"type":"json_schema","json_schema":{"b":1,"a":2}},"end":"</f>"}]}}' })"},
+        Same{"OldStructuralTagWithoutASchema",
+             R"(sampling_params { structural_tag: '{"structures":[{"begin":"<f>","end":""}],"triggers":["<"]}' })",
+             R"(response_format { structural_tag: '{"structures":[{"begin":"<f>","end":""}],"triggers":["<"]}' })"},
         Same{"JsonObject", "sampling_params { json_object: true }",
              R"(response_format { json_schema: "{\"type\":\"object\"}" })"},
         Same{"NoJsonObject", "sampling_params { json_object: false }", ""},

@@ -99,6 +99,16 @@ TEST(TokenizerArchive, NeedsATokenizer) {
   EXPECT_FALSE(MakeTokenizerArchive(directory.path() + "/absent").ok());
 }
 
+TEST(TokenizerArchive, PassesOverWhatIsNoFile) {
+  const testing::TempDir directory;
+  Write(directory.path() + "/tokenizer.json", "{}");
+  std::filesystem::create_directory(directory.path() + "/old.jinja");
+  std::filesystem::create_symlink("config.json", directory.path() + "/config.json");  // a link to itself
+  const auto archive = MakeTokenizerArchive(directory.path());
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  EXPECT_THAT(Unzip(*archive), ElementsAre(Pair("tokenizer.json", "{}")));
+}
+
 TEST(TokenizerArchive, IsBounded) {
   const testing::TempDir directory;
   Write(directory.path() + "/tokenizer.json", "{}");
