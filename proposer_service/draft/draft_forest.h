@@ -39,9 +39,9 @@
 // not asked while the other sessions are asked many times.
 //
 // The features of an idle session must not pile up, because they take the credit of all sessions of its stream: those
-// of a long prompt come before its first tree is wanted. So the forest computes rows of idle sessions up to the root
-// once they would fill half a pass, in the room that the other sessions leave. A session whose K/V has no room is
-// forgotten.
+// of a long prompt come before its first tree is wanted. So the forest computes rows of idle sessions up to the root,
+// once 64 of them wait or as many as a pass takes, in the room that the other sessions leave. A session whose K/V has
+// no room is forgotten.
 //
 // Only passes take time. The forest's state is a function of the calls. With equal chance models, the best nodes of a
 // session that has stopped growing do not depend on the other sessions.

@@ -153,8 +153,10 @@ void Score(DraftModel& drafter, const Text& text, std::span<const uint16_t> feat
     drafter.Synchronize();
     for (int32_t row = std::max(static_cast<int32_t>(text.num_prompt) - 2 - first, 0); row < num_now; ++row) {
       ++reading.num_tokens;
-      reading.num_hits += scores[row].top.at(0).token_id == scores[row].token.token_id ? 1 : 0;
-      if (std::isfinite(scores[row].token.logprob)) reading.log_probs.push_back(scores[row].token.logprob);
+      const kernels::RowLogprobs& score = scores[row];
+      // A row whose logits are not finite has no best token.
+      reading.num_hits += !score.top.empty() && score.top[0].token_id == score.token.token_id ? 1 : 0;
+      if (std::isfinite(score.token.logprob)) reading.log_probs.push_back(score.token.logprob);
     }
   }
 }

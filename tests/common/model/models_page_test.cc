@@ -135,8 +135,8 @@ TEST(ModelsPage, RefusesInOneLineWhatItSaysIsRefused) {
   };
   std::set<std::string> on_page, tested;
   for (const Cells& row : TableBelow("## What is refused")) {
-    // The rows of GGUF files are gguf_file_test.cc's and gguf_model_test.cc's, those of drafters are
-    // in tests/proposer_service/features.
+    // The rows of GGUF files are tested in gguf_file_test.cc and gguf_model_test.cc, and those of drafters in
+    // tests/proposer_service/features.
     if (!absl::StartsWith(row[0], "GGUF:") && !absl::StrContains(row[0], "drafters")) on_page.insert(row[0]);
   }
   json config = json::parse(base::ReadFile(testing::SourcePath("tests/cases/models/llama/config.json")).value());

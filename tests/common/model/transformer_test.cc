@@ -34,7 +34,8 @@ json ReadJson(const std::string& path) { return json::parse(base::ReadFile(path)
 
 constexpr double kTolerance = 3e-2;
 
-// Of the logits of the cases in a tiny model's reference.json, from those of a reference.
+// Runs the cases of a tiny model's reference.json. Returns the largest difference between the served logits and those
+// of `reference`.
 double WorstDifference(const std::string& directory, const reference::Transformer& reference, const std::string& isa) {
   LoadedModel model = LoadModel(directory, {.isa = isa});
   const json file = ReadJson(directory + "/reference.json");

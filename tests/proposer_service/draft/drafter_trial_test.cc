@@ -3,6 +3,9 @@
 // at a part of its acceptance, and nothing else shows it.
 #include "proposer_service/draft/drafter_trial.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proposer_service/features/load_drafter.h"
@@ -55,6 +58,17 @@ class ShortDraft : public DraftModel {
   Limits limits_;
 };
 
+// A drafter whose rows are not finite, as those of a damaged file.
+class BrokenDraft : public ShortDraft {
+ public:
+  using ShortDraft::ShortDraft;
+  kernels::ConstTensorView Forward(const DraftPass& pass) override {
+    DraftPass broken = pass;
+    std::ranges::fill(broken.given_features, uint16_t{0x7fc0});  // NaN
+    return ShortDraft::Forward(broken);
+  }
+};
+
 TEST(DrafterTrial, FindsOutAHeadWhoseLayersAreShiftedByOne) {
   EXPECT_EQ(TryDemoHead(""), absl::OkStatus());
   for (const char* shifted : {"3,5,6", "1,3,4"}) {
@@ -96,6 +110,14 @@ TEST(DrafterTrial, IsNoneIfItScoresTooFewTokens) {
   EXPECT_THAT(std::string(TryDrafter(few, *drafter.description.features, target).message()),
               HasSubstr("tokens, and needs 100"));
   EXPECT_EQ(TryDrafter(enough, *drafter.description.features, target), absl::OkStatus());
+}
+
+TEST(DrafterTrial, RefusesADrafterWhoseGuessesAreNotFinite) {
+  model::RunnableModel target = LoadTarget();
+  const Drafter drafter = LoadDemoHead("");
+  BrokenDraft broken(*drafter.model, drafter.model->limits().max_positions);
+  EXPECT_THAT(std::string(TryDrafter(broken, *drafter.description.features, target).message()),
+              HasSubstr("0 of the target's 384 tokens are the drafter's best guess"));
 }
 
 TEST(DrafterTrial, TakesNoMemoryThatIsNotFree) {

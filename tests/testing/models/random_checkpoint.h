@@ -16,8 +16,8 @@ namespace foretoken::testing {
 
 inline constexpr const char* kRandomCheckpoints[] = {"llama", "llama_tied", "mistral", "qwen2", "qwen3", "olmo2"};
 
-// Those that only four ranks cut in a new way: experts, what all tokens share beside them, sinks, fused matrices, and
-// for gpt_oss parts of MXFP4 matrices that are no whole groups.
+// Models with parts that four ranks divide and no model above has: experts, a shared expert, sinks and fused matrices.
+// A rank's part of gpt_oss's MXFP4 matrices is no whole number of groups.
 inline constexpr const char* kRandomFamilies[] = {"qwen3_moe", "glm4_moe", "gpt_oss", "phi3_longrope", "gemma2"};
 
 class RandomCheckpoint {
