@@ -41,13 +41,10 @@ void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32
   Restrict(bits, sequence.num_generated(), masks.first(num_words));
   const std::vector<speculation::TreeNode>& nodes = planned.tree.rows.nodes;
   std::vector<int32_t> depths(nodes.size());
-  GrammarWalk walk(planned.tree.rows, grammar.matcher());
+  grammar.FillNodeMasks(planned.tree.rows, masks.subspan(num_words));
   for (size_t node = 0; node < nodes.size(); ++node) {
     depths[node] = nodes[node].parent == speculation::kRootParent ? 1 : depths[nodes[node].parent] + 1;
-    if (!walk.MoveTo(static_cast<int32_t>(node))) continue;
-    const std::span<uint32_t> mask = masks.subspan((node + 1) * num_words, num_words);
-    grammar.FillMask(mask);
-    Restrict(bits, sequence.num_generated() + depths[node], mask);
+    Restrict(bits, sequence.num_generated() + depths[node], masks.subspan((node + 1) * num_words, num_words));
   }
 }
 
@@ -131,9 +128,9 @@ absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_
     return base::WithReason(absl::InvalidArgumentError("response_format: no token can follow this output in the form"),
                             "NO_TOKEN_TO_DRAW");
   }
-  if (grammar.time() <= max_mean * std::max(grammar.num_masks(), kMinMasks)) return absl::OkStatus();
+  if (grammar.TokenTime(kMinMasks) <= max_mean) return absl::OkStatus();
   return TooCostly(absl::StrCat("a form whose masks take at most ", absl::FormatDuration(max_mean),
-                                " each, got a mean of ", absl::FormatDuration(grammar.mask_time())));
+                                " each, got a mean of ", absl::FormatDuration(grammar.TokenTime(1))));
 }
 
 }  // namespace foretoken::verifier

@@ -47,9 +47,10 @@ struct StepPace {
 // would have made in the time that the sequence's grammar took. Hidden time delays nobody and costs nothing.
 void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Scheduler& scheduler);
 
-// Whether the sequence's form lets it go on. INVALID_ARGUMENT with FORMAT_TOO_COSTLY if its masks take more than
-// `max_mean` each or the matcher has given up, and with NO_TOKEN_TO_DRAW if a row found no token, because the form lets
-// none follow the output.
+// Whether the sequence's form lets it go on.
+// INVALID_ARGUMENT with FORMAT_TOO_COSTLY: a mask of the output and the token behind it take more than `max_mean`, or
+// the matcher has given up. The masks of guesses do not count, because the end of a request must not depend on guesses.
+// INVALID_ARGUMENT with NO_TOKEN_TO_DRAW: a row found no token, because the form lets none follow the output.
 absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_tokens);
 
 }  // namespace foretoken::verifier

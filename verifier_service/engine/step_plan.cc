@@ -99,11 +99,13 @@ void TakeBestNodes(int32_t num_nodes, Scheduler& scheduler, PlannedSequence& pla
   const auto num_rows = std::min<size_t>(static_cast<size_t>(choice.row_budget), choice.best_node_idx.size());
   tree.row_node_idx.assign(choice.best_node_idx.begin(), choice.best_node_idx.begin() + num_rows);
   std::sort(tree.row_node_idx.begin(), tree.row_node_idx.end());
-  if (planned.sequence->grammar.has_value()) {  // a forbidden node is never accepted, so its row would be in vain
-    GrammarWalk walk(*tree.guess, planned.sequence->grammar->matcher());
-    std::erase_if(tree.row_node_idx, [&](int32_t node) { return !walk.MoveTo(node); });
-  }
   tree.rows = speculation::Keep(*tree.guess, tree.row_node_idx);
+  if (planned.sequence->grammar.has_value()) {  // a forbidden node is never accepted, so its row would be in vain
+    std::vector<int32_t> allowed = planned.sequence->grammar->AllowedNodes(tree.rows);
+    tree.rows = speculation::Keep(tree.rows, allowed);
+    for (int32_t& node : allowed) node = tree.row_node_idx[node];
+    tree.row_node_idx = std::move(allowed);
+  }
   tree.slots.slots.resize(tree.row_node_idx.size());
 }
 

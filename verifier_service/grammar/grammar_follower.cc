@@ -30,22 +30,34 @@ absl::Time ThreadTime() {
 
 class GrammarFollower::Stopwatch {
  public:
-  explicit Stopwatch(GrammarFollower& follower) : follower_(follower), began_(follower.now_()) {}
+  explicit Stopwatch(GrammarFollower& follower, Times* kind = nullptr)
+      : follower_(follower), kind_(kind), began_(follower.now_()) {}
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() { follower_.sum_of_times_ += follower_.now_() - began_; }
+  ~Stopwatch() {
+    const absl::Duration time = follower_.now_() - began_;
+    follower_.all_.time += time;
+    if (kind_ == nullptr) return;
+    kind_->time += time;
+    ++kind_->num;
+  }
 
  private:
   GrammarFollower& follower_;
+  Times* const kind_;
   const absl::Time began_;
 };
 
 GrammarFollower::GrammarFollower(std::shared_ptr<const Grammar> grammar, const tokenizer::Tokenizer& tokenizer,
                                  int32_t num_tokens, Clock now)
-    : tokenizer_(tokenizer), now_(std::move(now)), matcher_(std::move(grammar)), next_mask_((num_tokens + 31) / 32) {}
+    : tokenizer_(tokenizer),
+      num_tokens_(num_tokens),
+      now_(std::move(now)),
+      matcher_(std::move(grammar)),
+      next_mask_((num_tokens + 31) / 32) {}
 
 void GrammarFollower::Append(int32_t token_id) {
-  const Stopwatch stopwatch(*this);
+  const Stopwatch stopwatch(*this, &followed_);
   has_next_mask_ = false;
   if (!matcher_.Accept(token_id)) {
     is_lost_ = true;
@@ -60,8 +72,7 @@ void GrammarFollower::Append(int32_t token_id) {
 }
 
 void GrammarFollower::FillMask(std::span<uint32_t> mask) {
-  const Stopwatch stopwatch(*this);
-  ++num_masks_;
+  ++all_.num;
   if (is_lost_) {
     std::ranges::fill(mask, 0u);
   } else {
@@ -71,11 +82,23 @@ void GrammarFollower::FillMask(std::span<uint32_t> mask) {
 
 std::vector<int32_t> GrammarFollower::AllowedNodes(const speculation::TokenTree& tree) {
   const Stopwatch stopwatch(*this);
-  return AllowedNodeIdx(tree, matcher_);
+  std::vector<int32_t> allowed;
+  VisitAllowed(tree, matcher_, [&](int32_t node_idx) { allowed.push_back(node_idx); });
+  std::ranges::sort(allowed);
+  return allowed;
+}
+
+void GrammarFollower::FillNodeMasks(const speculation::TokenTree& tree, std::span<uint32_t> masks) {
+  const Stopwatch stopwatch(*this);
+  const size_t num_words = next_mask_.size();
+  VisitAllowed(tree, matcher_, [&](int32_t node_idx) {
+    FillMask(masks.subspan(static_cast<size_t>(node_idx) * num_words, num_words));
+  });
 }
 
 std::span<const uint32_t> GrammarFollower::next_mask() {
   if (!std::exchange(has_next_mask_, true)) {
+    const Stopwatch stopwatch(*this, &next_masks_);
     FillMask(next_mask_);
     is_too_costly_ = is_too_costly_ || matcher_.has_given_up();
   }
@@ -110,6 +133,7 @@ std::optional<int32_t> GrammarFollower::LongestForced(std::span<const uint32_t> 
 std::string GrammarFollower::ForcedText(int32_t max_tokens) {
   std::string text;
   std::vector<uint32_t> mask(next_mask().begin(), next_mask().end());
+  const Stopwatch stopwatch(*this);
   int32_t num_accepted = 0;
   while (num_accepted < max_tokens) {
     const std::optional<int32_t> forced = LongestForced(mask);
@@ -122,7 +146,7 @@ std::string GrammarFollower::ForcedText(int32_t max_tokens) {
 }
 
 // Returns the tokens of the forced text: as the model cut it before, and from there on as the tokenizer does, because
-// the model has mostly seen texts in the tokenizer's own tokens.
+// the model has mostly seen texts in the tokenizer's own tokens. It ends before a token that the model has no row for.
 std::vector<int32_t> GrammarFollower::CutForcedText() const {
   std::vector<int32_t> ids;
   absl::string_view rest = forced_text_;
@@ -135,7 +159,9 @@ std::vector<int32_t> GrammarFollower::CutForcedText() const {
   }
   if (rest.empty()) return ids;
   const absl::StatusOr<std::vector<int32_t>> others = tokenizer_.Encode(rest, {.add_special_tokens = false});
-  if (others.ok()) ids.insert(ids.end(), others->begin(), others->end());
+  if (!others.ok()) return ids;
+  const auto end = std::ranges::find_if(*others, [this](int32_t id) { return id >= num_tokens_; });
+  ids.insert(ids.end(), others->begin(), end);
   return ids;
 }
 

@@ -14,6 +14,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,31 +51,41 @@ class GrammarFollower {
   std::span<const uint32_t> next_mask();
   // The matcher gave up on a token of the output, or on next_mask(). Then no token may come.
   bool is_too_costly() const { return is_too_costly_; }
-  // Fills the mask at the matcher's place.
-  void FillMask(std::span<uint32_t> mask);
   // The indices of the nodes that the grammar allows below the output, ascending.
   std::vector<int32_t> AllowedNodes(const speculation::TokenTree& tree);
+  // Fills the masks behind the nodes that the grammar allows below the output. It leaves those of the other nodes as
+  // they are. [N, ceil(V / 32)]
+  void FillNodeMasks(const speculation::TokenTree& tree, std::span<uint32_t> masks);
   // Returns a chain of at most max_nodes tokens that nearly certainly come next. The caller sets the position.
   speculation::TokenTree Guess(int32_t max_nodes, uint32_t proposers);
 
-  // For walks over a token tree. They bring it back to the end of the output.
-  GrammarMatcher& matcher() { return matcher_; }
-  // The mean time of a mask so far, with the time to follow tokens, and the number of masks.
-  absl::Duration mask_time() const { return num_masks_ == 0 ? absl::ZeroDuration() : sum_of_times_ / num_masks_; }
-  int64_t num_masks() const { return num_masks_; }
   // The time of all masks so far, with the time to follow tokens.
-  absl::Duration time() const { return sum_of_times_; }
+  absl::Duration time() const { return all_.time; }
+  // The mean of that for each mask. Zero before the first mask.
+  absl::Duration mask_time() const { return all_.Mean(1); }
+  int64_t num_masks() const { return all_.num; }
+  // The mean time that the grammar takes for each token of the output: to fill next_mask(), and to follow the token.
+  // Guesses add nothing to it. The first masks and tokens may take the time of `min_num`.
+  absl::Duration TokenTime(int64_t min_num) const { return next_masks_.Mean(min_num) + followed_.Mean(min_num); }
 
  private:
-  // Adds its time to the sum.
+  struct Times {
+    absl::Duration Mean(int64_t min_num) const { return time / std::max({num, min_num, int64_t{1}}); }
+
+    absl::Duration time;
+    int64_t num = 0;
+  };
+  // Adds its own life time to all times and to those of one kind.
   class Stopwatch;
 
+  void FillMask(std::span<uint32_t> mask);            // at the matcher's place
   absl::string_view BytesOf(int32_t token_id) const;  // empty for a special token
   std::string ForcedText(int32_t max_tokens);
   std::vector<int32_t> CutForcedText() const;
   std::optional<int32_t> LongestForced(std::span<const uint32_t> mask) const;
 
   const tokenizer::Tokenizer& tokenizer_;
+  const int32_t num_tokens_;
   const Clock now_;
   GrammarMatcher matcher_;
   bool is_lost_ = false;  // the grammar refused a token of its own mask; no token may come
@@ -83,8 +94,9 @@ class GrammarFollower {
   bool has_next_mask_ = false;
   std::string forced_text_;                                 // must come next, as far as it was looked for
   absl::flat_hash_map<std::string, int32_t> first_tokens_;  // of forced texts, as the model drew them last
-  absl::Duration sum_of_times_;
-  int64_t num_masks_ = 0;
+  Times all_;                                               // num: of masks
+  Times next_masks_;                                        // of next_mask()
+  Times followed_;                                          // num: of the output's tokens
 };
 
 }  // namespace foretoken::verifier

@@ -72,30 +72,28 @@ bool GrammarMatcher::has_given_up() const { return parts_->matcher.HasGivenUp();
 
 bool GrammarMatcher::has_ended() const { return parts_->matcher.IsTerminated(); }
 
-bool GrammarWalk::MoveTo(int32_t node_idx) {
-  wanted_.clear();
-  for (int32_t node = node_idx; node != speculation::kRootParent; node = tree_.nodes[node].parent) {
-    wanted_.push_back(node);
+void VisitAllowed(const speculation::TokenTree& tree, GrammarMatcher& matcher,
+                  absl::FunctionRef<void(int32_t node_idx)> visit) {
+  std::vector<int32_t> depths(tree.nodes.size());                 // [N] tokens above the node
+  std::vector<std::vector<int32_t>> children(tree.nodes.size());  // [N] the last child first
+  std::vector<int32_t> waiting;                                   // the next node comes last
+  for (int32_t node = tree.num_nodes() - 1; node >= 0; --node) {
+    const int32_t parent = tree.nodes[node].parent;
+    (parent == speculation::kRootParent ? waiting : children[parent]).push_back(node);
   }
-  std::ranges::reverse(wanted_);
-  const auto common = std::ranges::mismatch(path_, wanted_).in1 - path_.begin();
-  matcher_.Rollback(static_cast<int32_t>(path_.size() - common));
-  path_.resize(common);
-  for (size_t i = common; i < wanted_.size(); ++i) {
-    if (!matcher_.Accept(tree_.nodes[wanted_[i]].token_id)) return false;
-    path_.push_back(wanted_[i]);
+  int32_t num_accepted = 0;
+  while (!waiting.empty()) {
+    const int32_t node = waiting.back();
+    waiting.pop_back();
+    matcher.Rollback(num_accepted - depths[node]);
+    num_accepted = depths[node];
+    if (!matcher.Accept(tree.nodes[node].token_id)) continue;
+    ++num_accepted;
+    visit(node);
+    for (const int32_t child : children[node]) depths[child] = num_accepted;
+    waiting.insert(waiting.end(), children[node].begin(), children[node].end());
   }
-  return true;
-}
-
-std::vector<int32_t> AllowedNodeIdx(const speculation::TokenTree& tree, GrammarMatcher& matcher) {
-  std::vector<int32_t> allowed;
-  allowed.reserve(tree.nodes.size());
-  GrammarWalk walk(tree, matcher);
-  for (int32_t node = 0; node < tree.num_nodes(); ++node) {
-    if (walk.MoveTo(node)) allowed.push_back(node);
-  }
-  return allowed;
+  matcher.Rollback(num_accepted);
 }
 
 }  // namespace foretoken::verifier

@@ -5,8 +5,7 @@
 //   GrammarMatcher matcher(grammar);
 //   matcher.FillMask(mask);            // before the first token
 //   FT_CHECK(matcher.Accept(token));   // for every token of the output
-//   GrammarWalk walk(tree, matcher);   // at the nodes of a tree below the output
-//   if (walk.MoveTo(node)) matcher.FillMask(mask);
+//   VisitAllowed(tree, matcher, [&](int32_t node_idx) { matcher.FillMask(masks[node_idx]); });  // below the output
 //
 // Time: Accept some microseconds. FillMask depends on the grammar: tens of microseconds for JSON in a vocabulary of
 // 128k ids, and milliseconds for bounded repetitions of wide classes. Both give up when a text has very many parses.
@@ -19,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/speculation/token_tree.h"
 #include "verifier_service/grammar/grammar.h"
 
@@ -51,28 +51,10 @@ class GrammarMatcher {
   std::unique_ptr<Parts> parts_;
 };
 
-// Moves a matcher over the nodes of a tree whose root is the last accepted token. At its end it moves the matcher back
-// to the root. Nodes in depth-first order cost one token each.
-class GrammarWalk {
- public:
-  // Both must outlive the walk.
-  GrammarWalk(const speculation::TokenTree& tree, GrammarMatcher& matcher) : tree_(tree), matcher_(matcher) {}
-  GrammarWalk(const GrammarWalk&) = delete;
-  GrammarWalk& operator=(const GrammarWalk&) = delete;
-  ~GrammarWalk() { MoveTo(speculation::kRootParent); }
-
-  // Moves the matcher behind this node, or to the root. Returns false if the grammar forbids the node or one of its
-  // ancestors; then the matcher stands behind the last allowed ancestor.
-  bool MoveTo(int32_t node_idx);
-
- private:
-  const speculation::TokenTree& tree_;
-  GrammarMatcher& matcher_;
-  std::vector<int32_t> path_;    // accepted nodes, from the root's child to the matcher's place
-  std::vector<int32_t> wanted_;  // the path to the node of MoveTo
-};
-
-// The indices of the nodes that the grammar allows, ascending.
-std::vector<int32_t> AllowedNodeIdx(const speculation::TokenTree& tree, GrammarMatcher& matcher);
+// Visits the nodes that the grammar allows, depth first, with the matcher behind each node. The root of the tree is the
+// last accepted token, where the matcher stands before and after. Nothing below a forbidden node is looked at, so the
+// time is one Accept for each node whose parent is allowed, in whatever order the nodes are stored.
+void VisitAllowed(const speculation::TokenTree& tree, GrammarMatcher& matcher,
+                  absl::FunctionRef<void(int32_t node_idx)> visit);
 
 }  // namespace foretoken::verifier

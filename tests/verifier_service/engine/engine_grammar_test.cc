@@ -189,6 +189,27 @@ TEST_F(EngineGrammarTest, TheFirstMasksMayTakeTheTimeOfThirtyTwo) {
   EXPECT_GT(num_tokens(absl::Milliseconds(16)), 1);
 }
 
+// A clock that advances at each reading: a mask and the token behind it take 4 ms of the 5 ms that they may take. The
+// guesses that the grammar forbids take time, too.
+TEST_F(EngineGrammarTest, TheTimeOfGuessesEndsNoRequest) {
+  GenerationRequest request = Formed(GrammarKind::kRegex, "[0-9]{60}", 0.5f, 100);
+  const int32_t letter = tokenizer_->Encode("a").value()[0];
+  InProcessProposers letters({{"letters", [letter](std::span<const int32_t>, int32_t) {
+                                 speculation::TokenTree tree;
+                                 tree.Append({.token_id = letter});
+                                 return tree;
+                               }}});
+  for (const auto mode : {SpeculationMode::kOff, SpeculationMode::kAlways}) {
+    request.speculation.mode = mode;
+    absl::Time now = absl::UnixEpoch();
+    const testing::EngineOptions options = {.config = {.max_mask_time = absl::Milliseconds(5)},
+                                            .compute_time = [&] { return now += absl::Milliseconds(2); }};
+    const Result result = Generate({request}, letters, options).begin()->second;
+    EXPECT_EQ(result.error, absl::OkStatus());
+    EXPECT_EQ(result.text.size(), 60);
+  }
+}
+
 // Every blank of the text is one of ever more parses, so the matcher gives up within a few tokens.
 TEST_F(EngineGrammarTest, AFormWithTooManyParsesIsEndedAtTheSameTokenWithSpeculation) {
   InProcessProposers none;

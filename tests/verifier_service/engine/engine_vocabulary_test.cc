@@ -99,5 +99,24 @@ TEST_F(EngineVocabularyTest, ATokenWithoutARowChangesNothing) {
   EXPECT_EQ(Generate(Requests(), none, {.tokenizer = &padded}), Generate(Requests(), none));
 }
 
+// A form may force the text of such a token, and then the grammar must not guess the token.
+TEST_F(EngineVocabularyTest, ATokenWithoutARowIsNotGuessedWhereAFormForcesItsText) {
+  json content = DemoFile();
+  content["added_tokens"].push_back({{"id", 4096}, {"content", "<pad>"}, {"special", false}});
+  const tokenizer::Tokenizer padded = LoadFile(content);
+  ASSERT_EQ(padded.Encode("<pad>", {.add_special_tokens = false}).value(), std::vector<int32_t>{4096});
+  const GrammarVocabulary vocabulary(TokensOf(padded.vocabulary(), 4093, std::vector<int32_t>{4092}));
+  GenerationRequest request = Request("def read_config(path):\n", 1.0f, 20);
+  request.grammar = Grammar::Compile({.kind = GrammarKind::kRegex, .text = "<pad>[0-9]"}, vocabulary).value();
+  request.speculation.mode = SpeculationMode::kAlways;
+  InProcessProposers none;
+  for (const auto rule : {kernels::VerificationRule::kKeyedDraw, kernels::VerificationRule::kRejectionSampling}) {
+    request.verification = rule;
+    const Results results = Generate({request}, none, {.tokenizer = &padded});
+    EXPECT_EQ(results.begin()->second.error, absl::OkStatus());
+    EXPECT_EQ(results.begin()->second.text.substr(0, 5), "<pad>");
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::verifier

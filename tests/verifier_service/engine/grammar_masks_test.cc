@@ -22,7 +22,7 @@ class ChargeMasksTest : public ::testing::Test {
   // tenant.
   int NumOfOtherTenant(const StepPace& pace) {
     LoneSequences sequences;
-    Scheduler scheduler({.max_running = 1, .max_tree_nodes = 0}, 64);
+    Scheduler scheduler({.max_running = 1}, 64);
     const auto begin_next = [&] {
       scheduler.Admit(absl::UnixEpoch(), [&](const auto& active) { return sequences.Make(active); });
       return scheduler.running().front().get();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/grammar/grammar_follower.h"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,14 +109,29 @@ TEST_F(GrammarFollowerTest, CountsTheTimeOfMasksAndOfWalks) {
   const auto clock = [now = absl::UnixEpoch()]() mutable { return now += absl::Milliseconds(1); };
   GrammarFollower follower = Follow(GrammarKind::kRegex, "[a-z]+", clock);
   EXPECT_EQ(follower.mask_time(), absl::ZeroDuration());
-  std::vector<uint32_t> mask((kNumTokens + 31) / 32);
-  follower.FillMask(mask);
+  follower.next_mask();
   EXPECT_EQ(follower.mask_time(), absl::Milliseconds(1));
   follower.Append(tokenizer_.Encode("a").value()[0]);
   EXPECT_EQ(follower.mask_time(), absl::Milliseconds(2));
   EXPECT_THAT(follower.AllowedNodes({}), IsEmpty());
   EXPECT_EQ(follower.mask_time(), absl::Milliseconds(3));
   EXPECT_EQ(follower.num_masks(), 1);
+  EXPECT_EQ(follower.TokenTime(1), absl::Milliseconds(2)) << "the walk over guesses is not the output's";
+}
+
+TEST_F(GrammarFollowerTest, FillsTheMasksBehindAllowedNodesAlone) {
+  GrammarFollower follower = Follow(GrammarKind::kRegex, "[0-9][a-z]");
+  const int32_t digit = tokenizer_.Encode("7").value()[0], letter = tokenizer_.Encode("a").value()[0];
+  speculation::TokenTree tree;
+  tree.Append({.token_id = letter});
+  tree.Append({.token_id = digit});
+  std::vector<uint32_t> masks(2 * follower.next_mask().size(), 0u);
+  follower.FillNodeMasks(tree, masks);
+  const std::span<const uint32_t> forbidden = std::span(masks).first(masks.size() / 2);
+  EXPECT_THAT(forbidden, ::testing::Each(0u));
+  follower.Append(digit);
+  EXPECT_THAT(std::span<const uint32_t>(masks).subspan(masks.size() / 2),
+              ::testing::ElementsAreArray(follower.next_mask()));
 }
 
 }  // namespace
