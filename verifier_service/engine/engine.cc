@@ -68,7 +68,6 @@ Engine::Engine(const EngineConfig& config, EngineParts parts)
       forecast_(config.max_running_samples, config.max_step_rows),
       scheduler_({.max_running = config.max_running_samples,
                   .enable_prefix_cache = config.enable_prefix_cache,
-                  .max_tree_nodes = config.max_tree_nodes,
                   .priority_aging = config.priority_aging,
                   .tenants = config.tenants},
                  parts_.kv->num_blocks),

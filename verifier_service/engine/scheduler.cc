@@ -22,8 +22,11 @@ std::span<const int32_t> ContextOf(const WaitingLine::Entry& entry) {
 }  // namespace
 
 bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
-  // A later sample waits until the first sample has computed the prompt, and then shares its blocks.
-  if (!options_.enable_prefix_cache) return false;
+  // A later sample waits until the first sample has computed the prompt, and then shares its blocks. Where the prompt
+  // is reported, it waits in any case, because the report comes before the tokens of all samples.
+  const OutputRequest& output = entry.active->request->output;
+  const bool is_reported = output.echo || output.num_prompt_logprobs.has_value();
+  if (!options_.enable_prefix_cache && !is_reported) return false;
   const auto num_prompt = static_cast<int32_t>(entry.active->request->prompt.size());
   return std::ranges::any_of(entry.active->sequences, [num_prompt](const Sequence* other) {
     const bool is_running = !other->blocks.empty();
@@ -200,8 +203,11 @@ void Scheduler::RemoveFinished(const std::function<void(Sequence&)>& on_removed)
 }
 
 void Scheduler::KeepFree() {
-  const auto num_running = static_cast<int32_t>(running_.size());
-  const int32_t wanted = num_running * (NumBlocks(options_.max_tree_nodes) + 1);
+  int32_t wanted = 0;
+  for (const auto& sequence : running_) {
+    const int32_t max_nodes = sequence->active->max_tree_nodes;
+    if (max_nodes > 0) wanted += NumBlocks(max_nodes) + 1;
+  }
   pool_.EvictUntilFree(std::min(wanted, pool_.num_blocks() / 4));
 }
 

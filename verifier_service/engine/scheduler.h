@@ -32,7 +32,6 @@ namespace foretoken::verifier {
 struct SchedulerOptions {
   int32_t max_running = 64;  // sequences
   bool enable_prefix_cache = true;
-  int32_t max_tree_nodes = 32;  // per sequence; KeepFree provides blocks for them
   absl::Duration priority_aging = absl::Seconds(10);
   TenantShares tenants;
 };

@@ -53,6 +53,21 @@ class EngineTest : public testing::EngineFixture {
   }
 };
 
+TEST_F(EngineTest, TheReportOfAPromptComesFirstWithAndWithoutThePrefixCache) {
+  GenerationRequest request = Request("def read_config(path):\n", 0.8f, 4);
+  while (request.prompt.size() < 200) {  // a reported prompt takes several steps
+    request.prompt.push_back(request.prompt[request.prompt.size() % 7]);
+  }
+  request.num_samples = 2;
+  request.output.num_prompt_logprobs = 1;
+  InProcessProposers none;
+  for (const bool enable_prefix_cache : {true, false}) {
+    const Results results = Generate({request}, none, {.config = {.enable_prefix_cache = enable_prefix_cache}});
+    EXPECT_EQ(results.at({request.ticket, 0}).prompt_logprobs.size(), request.prompt.size() - 1);
+    EXPECT_FALSE(results.at({request.ticket, 1}).token_ids.empty());
+  }
+}
+
 TEST_F(EngineTest, TokensDoNotDependOnProposers) {
   const std::vector<GenerationRequest> requests = MixedRequests();
   InProcessProposers none;

@@ -50,17 +50,17 @@ class SchedulerTest : public ::testing::Test {
 };
 
 TEST_F(SchedulerTest, AdmitsInOrderWhileThereAreBlocksAndPlaces) {
-  Scheduler scheduler({.max_running = 2, .max_tree_nodes = 0}, 8);
+  Scheduler scheduler({.max_running = 2}, 8);
   for (const char* id : {"a", "b", "c"}) Enqueue(scheduler, Request(id, 2));
   EXPECT_THAT(Admit(scheduler), ElementsAre("a", "b"));
   EXPECT_TRUE(scheduler.has_waiting());
-  Scheduler small({.max_running = 3, .max_tree_nodes = 0}, 5);
+  Scheduler small({.max_running = 3}, 5);
   for (const char* id : {"a", "b", "c"}) Enqueue(small, Request(id, 2));
   EXPECT_THAT(Admit(small), ElementsAre("a", "b"));
 }
 
 TEST_F(SchedulerTest, NoRequestOvertakesOneThatDoesNotFitYet) {
-  Scheduler scheduler({.max_running = 3, .max_tree_nodes = 0}, 5);
+  Scheduler scheduler({.max_running = 3}, 5);
   Enqueue(scheduler, Request("a", 3));
   Enqueue(scheduler, Request("b", 3));
   Enqueue(scheduler, Request("c", 1));
@@ -68,7 +68,7 @@ TEST_F(SchedulerTest, NoRequestOvertakesOneThatDoesNotFitYet) {
 }
 
 TEST_F(SchedulerTest, WithoutBlocksTheYoungestIsPreemptedAndComesBack) {
-  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false, .max_tree_nodes = 0}, 4);
+  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false}, 4);
   Enqueue(scheduler, Request("a", 2));
   Enqueue(scheduler, Request("b", 2));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a", "b"));
@@ -84,7 +84,7 @@ TEST_F(SchedulerTest, WithoutBlocksTheYoungestIsPreemptedAndComesBack) {
 }
 
 TEST_F(SchedulerTest, ALowPriorityIsPreemptedBeforeAYoungSample) {
-  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false, .max_tree_nodes = 0}, 4);
+  Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false}, 4);
   Enqueue(scheduler, Request("low", 2, -5));
   ASSERT_THAT(Admit(scheduler), ElementsAre("low"));
   Enqueue(scheduler, Request("high", 2, 5));
@@ -96,7 +96,7 @@ TEST_F(SchedulerTest, ALowPriorityIsPreemptedBeforeAYoungSample) {
 }
 
 TEST_F(SchedulerTest, AFloodOfHighPriorityTakesNoBlocksFromAnotherTenant) {
-  Scheduler scheduler({.max_running = 4, .enable_prefix_cache = false, .max_tree_nodes = 0}, 8);
+  Scheduler scheduler({.max_running = 4, .enable_prefix_cache = false}, 8);
   GenerationRequest quiet = Request("q", 2, -100);
   quiet.tenant = "quiet";
   Enqueue(scheduler, std::move(quiet));
@@ -114,7 +114,7 @@ TEST_F(SchedulerTest, AFloodOfHighPriorityTakesNoBlocksFromAnotherTenant) {
 }
 
 TEST_F(SchedulerTest, ATenantRunsNoMoreSamplesThanItMay) {
-  Scheduler scheduler({.max_running = 8, .max_tree_nodes = 0, .tenants = {.max_running_samples = 2}}, 64);
+  Scheduler scheduler({.max_running = 8, .tenants = {.max_running_samples = 2}}, 64);
   for (const char* id : {"a", "b", "c"}) Enqueue(scheduler, Request(id, 1));
   EXPECT_THAT(Admit(scheduler), ElementsAre("a", "b"));
   scheduler.running()[0]->is_finished = true;
@@ -123,7 +123,7 @@ TEST_F(SchedulerTest, ATenantRunsNoMoreSamplesThanItMay) {
 }
 
 TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
-  Scheduler scheduler({.max_running = 2, .max_tree_nodes = 64}, 6);
+  Scheduler scheduler({.max_running = 2}, 6);
   Enqueue(scheduler, Request("a", 2));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   Sequence& sequence = *scheduler.running()[0];
@@ -140,7 +140,7 @@ TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
 }
 
 TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
-  Scheduler scheduler({.max_running = 1, .max_tree_nodes = 64}, 4);
+  Scheduler scheduler({.max_running = 1}, 4);
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   Decode(*scheduler.running()[0], 1);
@@ -158,8 +158,26 @@ TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
   EXPECT_EQ(scheduler.pool().num_cached(), 3);
 }
 
+TEST_F(SchedulerTest, CachedBlocksAreEvictedForTheTreesThatRequestsMayHave) {
+  for (const int32_t max_tree_nodes : {0, 4}) {
+    Scheduler scheduler({.max_running = 1}, 4);
+    Enqueue(scheduler, Request("a", 3));
+    ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+    Decode(*scheduler.running()[0], 1);
+    scheduler.CacheAndTrim(*scheduler.running()[0]);
+    scheduler.running()[0]->is_finished = true;
+    scheduler.RemoveFinished([](Sequence&) {});
+    Enqueue(scheduler, Request("b", 1));
+    ASSERT_THAT(Admit(scheduler), ElementsAre("b"));
+    ASSERT_EQ(scheduler.pool().num_free(), 0);
+    scheduler.running()[0]->active->max_tree_nodes = max_tree_nodes;
+    scheduler.KeepFree();
+    EXPECT_EQ(scheduler.pool().num_free(), max_tree_nodes > 0 ? 1 : 0);  // at most a quarter of the blocks
+  }
+}
+
 TEST_F(SchedulerTest, AKnownPromptBeginsWithItsCachedBlocks) {
-  Scheduler scheduler({.max_running = 1, .max_tree_nodes = 0}, 8);
+  Scheduler scheduler({.max_running = 1}, 8);
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   Decode(*scheduler.running()[0], 1);
