@@ -204,7 +204,8 @@ void GenerateCall::TrySubmit(Clock::time_point patience_end) {
   const absl::Status status = Submit();
   if (absl::IsAlreadyExists(status) && Clock::now() < patience_end) {
     // The alarm keeps its function, so the function holds only a weak reference to the call.
-    alarm_.Set(std::chrono::system_clock::now() + kIdRetryPeriod, [weak_call = weak_from_this(), patience_end](bool) {
+    const auto next_try = std::chrono::system_clock::now() + kIdRetryPeriod;
+    retry_alarm_.Set(next_try, [weak_call = weak_from_this(), patience_end](bool) {
       if (const std::shared_ptr<GenerateCall> call = weak_call.lock()) call->TrySubmit(patience_end);
     });
   } else if (!status.ok()) {
@@ -410,7 +411,7 @@ void GenerateCall::Do(const NextAction& action) {
   if (action.end_unread) context_->end_unread(*action.end_unread);  // first, because the next lines may destroy *this
   if (action.write) StartWrite(&message_);
   if (action.linger) {
-    alarm_.Set(std::chrono::system_clock::now() + kLinger, [weak_call = weak_from_this()](bool) {
+    linger_alarm_.Set(std::chrono::system_clock::now() + kLinger, [weak_call = weak_from_this()](bool) {
       if (const std::shared_ptr<GenerateCall> call = weak_call.lock()) call->Update([] {});
     });
   }

@@ -186,8 +186,10 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;          // counts no longer as a call of its connection
   bool has_lingered_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Alarm alarm_;         // for the next TrySubmit or a lingering status
   grpc::ByteBuffer message_;  // of the write under way
+  // An alarm that is set must not be set again before it goes off, so each purpose has its own.
+  grpc::Alarm retry_alarm_;   // for the next TrySubmit
+  grpc::Alarm linger_alarm_;  // for a lingering status
 };
 
 }  // namespace foretoken::verifier

@@ -49,9 +49,9 @@ GenerateCalls::GenerateCalls(GenerateCallsParts parts)
                      }
                    },
                .connections = rpc::ConnectionAges(parts.max_connection_age)},
-      parse_queue_(kNumParsers),
       compile_places_(parts.max_compilations),
       compile_queue_(kNumCompilers),
+      parse_queue_(kNumParsers),
       stall_watch_(std::min(kMaxStallPeriod, parts.unread.max_write_time / 4),
                    [this, max_time = parts.unread.max_write_time] {
                      for (const std::shared_ptr<GenerateCall>& call : Calls()) call->EndIfStalled(max_time);

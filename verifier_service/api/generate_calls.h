@@ -101,10 +101,11 @@ class GenerateCalls {
   mutable std::mutex mutex_;
   std::condition_variable call_ended_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_;  // until they are done
-  // Last, because their threads use the members above.
-  TenantQueue parse_queue_;
+  // Last, because their threads use the members above. A parsed request may go on to be compiled, so the threads of
+  // parse_queue_ end before the places and the queue of compilations do.
   CompilePlaces compile_places_;
   TenantQueue compile_queue_;
+  TenantQueue parse_queue_;
   base::PeriodicTask stall_watch_;
 };
 

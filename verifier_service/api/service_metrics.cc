@@ -246,7 +246,7 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
 
 void AddAskedProposers(const EngineStats& stats, std::vector<MetricFamily>* families) {
   MetricFamily asked = Family(MetricType::Gauge, "foretoken_proposer_asked", "Whether this proposer is asked: 1 or 0.");
-  const size_t num_proposers = stats.proposers.size() - 1;  // the last entry counts clients' predictions
+  const size_t num_proposers = stats.proposers.size() - kNumOwnProposers;  // which are never asked
   for (size_t i = 0; i < num_proposers; ++i) {
     AddOfProposer(stats.proposers[i].proposer, stats.planner.asked_proposers >> i & 1, &asked);
   }

@@ -218,6 +218,28 @@ TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReac
   bystander.ExpectToEnd();
 }
 
+// The call still waits for its next try when its status begins to linger, so two alarms are set at one time.
+TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdLingersOnADrainingServer) {
+  Bystander bystander(*stub_, engine_, Named("a", "same"));
+  calls_->BeginDraining();
+  v1::AbortRequest abort;
+  abort.set_tenant("a");
+  abort.set_request_id("same");
+  for (int i = 0; i < 8; ++i) {
+    grpc::ClientContext context, abort_context;
+    const auto waiting = stub_->Generate(&context, Named("a", "same"));
+    ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 1; }));
+    v1::AbortResponse aborted;
+    EXPECT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
+    v1::GenerateResponse response;
+    ASSERT_TRUE(waiting->Read(&response));
+    EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
+    EXPECT_FALSE(waiting->Read(&response));
+    EXPECT_TRUE(waiting->Finish().ok());
+  }
+  bystander.ExpectToEnd();
+}
+
 TEST_F(GenerationServiceTest, ARequestIdIsInUseForItsTenantAlone) {
   Bystander bystander(*stub_, engine_, Named("a", "same"));
   EXPECT_EQ(Generate(Named("a", "same")).error_code(), grpc::StatusCode::ALREADY_EXISTS);

@@ -136,6 +136,9 @@ TEST_F(EngineMetrics, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone) {
 
 TEST_F(EngineMetrics, SaysWhichProposersAreAsked) {
   EXPECT_THAT(values_, Contains(Value("foretoken_proposer_asked,proposer=ngram", 1)));
+  for (const char* own : {"prediction", "grammar"}) {
+    EXPECT_THAT(values_, ::testing::Not(Contains(Key(absl::StrCat("foretoken_proposer_asked,proposer=", own)))));
+  }
 }
 
 TEST_F(EngineMetrics, CountsCallsAndBytesThatClientsHaveNotRead) {
