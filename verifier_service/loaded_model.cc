@@ -84,18 +84,19 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                                           .max_context_tokens = config.max_context_tokens,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
                                          opened.config));
+  std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   const std::string numerics =
       DescribeNumerics({.backend = opened.ranks->backend(0).Describe(),
                         .tensor_parallel = config.tensor_parallel,
                         .takes_long_divisors = model::TakesLongDivisors(opened.config.rope, context.max_context_tokens),
                         .num_tokens = static_cast<int32_t>(opened.tokenizer.vocabulary().num_ids()),
+                        .vocabulary = vocabulary,
                         .end_token_ids = end_token_ids});
   const std::string& expected = config.numerics_fingerprint;
   if (!expected.empty() && !absl::StartsWith(expected, absl::StrCat(numerics, " "))) {
     return FingerprintMismatch(expected, absl::StrCat(numerics, " ..."));
   }
   FT_ASSIGN_OR_RETURN(const std::string config_text, gguf::ReadModelFile(directory, "config.json"));
-  std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   for (const std::string& note : opened.notes) spdlog::warn("{}", note);
   FT_ASSIGN_OR_RETURN(model::RunnableModel runnable,
                       model::LoadModel(std::move(opened),

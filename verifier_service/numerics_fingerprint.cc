@@ -30,11 +30,12 @@ std::string Shown(const base::Sha256Digest& digest, size_t num_bytes) {
   return base::ToHex(std::span(digest).first(num_bytes));
 }
 
-std::string DigestOfIds(std::span<const int32_t> ids) {
-  std::vector<int32_t> sorted(ids.begin(), ids.end());
+std::string DigestOfIds(absl::string_view vocabulary, std::span<const int32_t> end_token_ids) {
+  std::vector<int32_t> sorted(end_token_ids.begin(), end_token_ids.end());
   std::ranges::sort(sorted);
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   base::Sha256 hash;
+  UpdateText(vocabulary, hash);
   for (const int32_t id : sorted) hash.UpdateInteger(static_cast<uint64_t>(id));
   return Shown(hash.Finish(), kIdsDigestBytes);
 }
@@ -59,7 +60,7 @@ std::string DescribeNumerics(const NumericsDescriptionArgs& args) {
   return absl::StrCat("foretoken-", base::Version(), " numerics-", kNumericsVersion, " ", base::Toolchain(), " ",
                       args.backend, " ", DescribeMathLibrary(), " tp", args.tensor_parallel, " bf16 ",
                       args.takes_long_divisors ? "rope-long " : "", "ids-", args.num_tokens, "/",
-                      DigestOfIds(args.end_token_ids));
+                      DigestOfIds(args.vocabulary, args.end_token_ids));
 }
 
 std::string ComputeNumericsFingerprint(absl::string_view description, absl::string_view config_text,

@@ -9,9 +9,10 @@
 // numerics-N counts the changes of our own code that moved bits. The toolchain is base::Toolchain: compiler and flags.
 // The backend's part names the chosen instruction set and the vector library. The C library computes rotary tables and
 // a few scalars of a draw, and its results depend on the processor. rope-long stands for LongRoPE's divisors for long
-// contexts. The ids part has the number of ids that a draw may
-// take, and a digest of the ids that end an output, because a draw excludes them before min_tokens. Threads, batches
-// and cache sizes are not part of the fingerprint, because they decide no bit.
+// contexts. The ids part has the number of ids that a draw may take, and a digest of the vocabulary and of the ids that
+// end an output. A draw takes no id without a token, stop strings and forms read the bytes of tokens, and a draw
+// excludes the ids that end an output before min_tokens. Threads, batches and cache sizes are not part of the
+// fingerprint, because they decide no bit.
 //
 // The weights part is a digest over config.json and every tensor (WeightDigest), computed while the weights load.
 #pragma once
@@ -32,6 +33,7 @@ struct NumericsDescriptionArgs {
   int32_t tensor_parallel = 1;             // ranks that share the model
   bool takes_long_divisors = false;        // model::TakesLongDivisors, which depends on the longest context
   int32_t num_tokens = 0;                  // every id that a draw may take is below it
+  absl::string_view vocabulary;            // tokenizer::VocabularyFingerprint
   std::span<const int32_t> end_token_ids;  // in any order
 };
 

@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 constexpr int32_t kEndTokenIds[] = {2, 5};
 
 NumericsDescriptionArgs Arguments() {
-  return {.backend = "cpu/some highway-1/SOME", .num_tokens = 300, .end_token_ids = kEndTokenIds};
+  return {.backend = "cpu/some highway-1/SOME", .num_tokens = 300, .vocabulary = "a b", .end_token_ids = kEndTokenIds};
 }
 
 std::string FingerprintOf(const std::string& directory, const NumericsDescriptionArgs& args = Arguments()) {
@@ -66,6 +66,9 @@ TEST(NumericsFingerprint, ChangesWithTheIdsThatADrawMayTake) {
   const std::string before = DescribeNumerics(Arguments());
   NumericsDescriptionArgs args = Arguments();
   args.num_tokens = 301;
+  EXPECT_NE(DescribeNumerics(args), before);
+  args = Arguments();
+  args.vocabulary = "a c";
   EXPECT_NE(DescribeNumerics(args), before);
   // A draw excludes these ids before min_tokens.
   args = Arguments();
