@@ -19,9 +19,9 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
   }
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
     const auto is_same = [&](const ProposerSpec& other) { return other.method == spec->method; };
-    if (spec->method == kPredictionName) {
+    if (spec->method == kPredictionName || spec->method == kGrammarName) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "proposer ", kPredictionName, ": expected another name, because requests' predictions have this one"));
+          "proposer ", spec->method, ": expected another name, because a proposer of the verifier's own has this one"));
     }
     if (std::any_of(specs.begin(), spec, is_same)) {
       return absl::InvalidArgumentError(

@@ -94,8 +94,8 @@ struct ProposerCounters {
 
 class ProposerPool final : public ProposerClient {
  public:
-  // Returns INVALID_ARGUMENT for more than 31 methods, a repeated method, a method named "prediction", an embedded
-  // proposer without a channel, or num_tokens below 1.
+  // Returns INVALID_ARGUMENT for more than 30 methods, a repeated method, a method with the name of one of the
+  // verifier's own proposers, an embedded proposer without a channel, or num_tokens below 1.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
   // Ends all streams. Returns after gRPC has released them.

@@ -118,7 +118,7 @@ void ProposerPool::Keeper::DropUnusedSources(absl::Time now) {
   for (const auto& [id, link] : links) {
     if (link->stream == nullptr) continue;
     for (auto& [name, source] : sources_) {
-      if (source.source == link->features) source.last_used = now;
+      if (link->features != nullptr && source.source == link->features) source.last_used = now;
     }
   }
   absl::erase_if(sources_, [now](const auto& entry) { return now - entry.second.last_used > kLinger; });
@@ -135,12 +135,15 @@ std::vector<FeatureSource> ProposerPool::Keeper::FeatureSources(absl::Time now) 
 
 void ProposerPool::Keeper::RefuseFeatures(const FeatureSource& refused, const std::string& why, absl::Time now) {
   for (auto& [name, source] : sources_) {
-    if (source.source == refused) source.refusal = why;
+    if (source.source != refused) continue;
+    source.refusal = why;
+    source.source = nullptr;  // up to a GiB, which nobody uses
   }
   for (auto& [id, link] : links) {
     if (link->stream == nullptr || link->features != refused) continue;
     link->num_failures = std::max(link->num_failures, kSeldom);
     Drop(*link, absl::StrCat("not used: ", why), now);
+    link->features = nullptr;
   }
 }
 

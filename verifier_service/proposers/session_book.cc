@@ -187,7 +187,9 @@ std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, ui
   std::optional<std::pair<size_t, ReplicaId>> best;  // with the fewest sessions, then the oldest stream
   for (const auto& [replica_id, replica] : replicas_) {
     if (replica.proposer_idx != proposer_idx) continue;
-    if (replica.limits.max_sessions != 0 && replica.sessions.size() >= replica.limits.max_sessions) continue;
+    // A message opens sessions before it closes others, so those that it closes still count.
+    const size_t num_sessions = replica.sessions.size() + replica.closes.size();
+    if (replica.limits.max_sessions != 0 && num_sessions >= replica.limits.max_sessions) continue;
     if (replica.limits.max_context_tokens != 0 && sequence.token_ids.size() > replica.limits.max_context_tokens)
       continue;
     if (std::count(placement.refused_by.begin(), placement.refused_by.end(), replica_id) != 0) continue;

@@ -298,8 +298,10 @@ TEST(ProposerFeatures, RefusedFeaturesAreNotUsedForAWhile) {
   Drafter drafter(Projected(7));
   const auto pool = MakePool({drafter.spec()}, options);
   ASSERT_TRUE(IsConnected(*pool));
-  pool->RefuseFeatures(pool->FeatureSources().at(0), "its features: no room");
+  std::weak_ptr<const speculation::TargetFeatures> features = pool->FeatureSources().at(0);
+  pool->RefuseFeatures(features.lock(), "its features: no room");
   EXPECT_THAT(pool->FeatureSources(), ::testing::IsEmpty());
+  EXPECT_TRUE(Eventually([&] { return features.expired(); })) << "refused features take up to a GiB";
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
   const auto num_lines = [&] {
     return std::ranges::count_if(log.Lines(), [](const std::string& line) {

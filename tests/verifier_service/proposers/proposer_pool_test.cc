@@ -117,11 +117,11 @@ TEST(ProposerPool, CreateRefusesSpecsThatCannotBe) {
   ProposerPoolOptions options = PoolOptions();
   options.num_tokens = 0;
   EXPECT_THAT(std::string(ProposerPool::Create({ngram}, options).status().message()), HasSubstr("num_tokens"));
-  EXPECT_THAT(
-      std::string(ProposerPool::Create({ParseProposerSpec("prediction=static:127.0.0.1:1").value()}, PoolOptions())
-                      .status()
-                      .message()),
-      HasSubstr("expected another name"));
+  for (const char* own : {"prediction", "grammar"}) {
+    const ProposerSpec spec = ParseProposerSpec(absl::StrCat(own, "=static:127.0.0.1:1")).value();
+    EXPECT_THAT(std::string(ProposerPool::Create({spec}, PoolOptions()).status().message()),
+                HasSubstr("expected another name"));
+  }
   std::vector<ProposerSpec> many(32, ngram);
   for (size_t i = 0; i < many.size(); ++i) many[i].method = absl::StrCat("m", i);
   EXPECT_THAT(std::string(ProposerPool::Create(many, PoolOptions()).status().message()), HasSubstr("at most 30"));

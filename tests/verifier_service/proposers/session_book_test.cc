@@ -383,6 +383,19 @@ TEST_F(SessionBookTest, StatedLimitsAreKept) {
   EXPECT_EQ(Next(10).opens_size(), 1);  // sequence 3
 }
 
+TEST_F(SessionBookTest, AFullReplicaIsToldOfAClosedSessionBeforeTheNextOpens) {
+  book_.AddReplica(10, 0, {.max_sessions = 1}, kNow);
+  Open(1, {5});
+  ASSERT_EQ(Next(10).opens_size(), 1);
+  book_.Close(1);
+  Open(2, {5});
+  const v1::ProposeRequest closing = Next(10);
+  EXPECT_EQ(closing.closes_size(), 1);
+  EXPECT_EQ(closing.opens_size(), 0);
+  book_.RetryRefused(kNow + kRetry.max);
+  EXPECT_EQ(Next(10).opens_size(), 1);
+}
+
 TEST_F(SessionBookTest, ASequenceHasOneSessionPerAllowedProposer) {
   book_.AddReplica(10, 0, {}, kNow);
   book_.AddReplica(20, 1, {}, kNow);
