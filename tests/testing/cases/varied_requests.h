@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/cases/random_values.h"
 #include "tests/testing/paths.h"
+#include "verifier_service/grammar/grammar.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::testing {
@@ -29,6 +32,12 @@ inline std::vector<int32_t> Piece(const std::vector<int32_t>& text, RandomValues
   const int32_t length = 1 + random.Below(random.Coin(0.1) ? 300 : 48);
   const auto begin = text.begin() + random.Below(static_cast<int32_t>(text.size()) - length);
   return {begin, begin + length};
+}
+
+// Ascending, distinct.
+inline std::vector<int32_t> IdsOf(const std::vector<int32_t>& text) {
+  const std::set<int32_t> ids(text.begin(), text.end());
+  return {ids.begin(), ids.end()};
 }
 
 inline kernels::SamplingParams VariedSampling(float temperature, RandomValues& random) {
@@ -59,9 +68,11 @@ inline verifier::StopConditions VariedStop(const tokenizer::Tokenizer& tokenizer
   return stop;
 }
 
+using Forms = std::vector<std::shared_ptr<const verifier::Grammar>>;
+
 inline verifier::GenerationRequest VariedRequest(const std::vector<int32_t>& text,
                                                  const tokenizer::Tokenizer& tokenizer, float temperature,
-                                                 RandomValues& random) {
+                                                 const Forms& forms, RandomValues& random) {
   verifier::GenerationRequest request;
   request.prompt = Piece(text, random);
   request.sampling = VariedSampling(temperature, random);
@@ -78,17 +89,26 @@ inline verifier::GenerationRequest VariedRequest(const std::vector<int32_t>& tex
   request.output.skip_special_tokens = random.Coin(0.5);
   request.priority = random.Below(2);
   if (random.Coin(0.25)) request.tenant = "other";
+  if (random.Coin(0.1)) request.output.echo = true;
+  if (!forms.empty() && random.Coin(0.2)) {
+    request.grammar = forms[random.Below(static_cast<int32_t>(forms.size()))];
+  } else if (random.Coin(0.2)) {
+    request.allowed_token_ids = IdsOf(text);  // a form and lists together may leave no token
+  } else if (random.Coin(0.2)) {
+    request.banned_token_ids = IdsOf(Piece(text, random));
+  }
   return request;
 }
 
-// Equal arguments give equal requests. Temperatures alternate.
+// Equal arguments give equal requests. Temperatures alternate. Some requests have one of the forms.
 inline std::vector<verifier::GenerationRequest> VariedRequests(const tokenizer::Tokenizer& tokenizer, int num_requests,
-                                                               const std::vector<float>& temperatures) {
+                                                               const std::vector<float>& temperatures,
+                                                               const Forms& forms = {}) {
   const std::vector<int32_t> text = DemoText(tokenizer);
   RandomValues random(1);
   std::vector<verifier::GenerationRequest> requests;
   for (int i = 0; i < num_requests; ++i) {
-    requests.push_back(VariedRequest(text, tokenizer, temperatures[i % temperatures.size()], random));
+    requests.push_back(VariedRequest(text, tokenizer, temperatures[i % temperatures.size()], forms, random));
     requests.back().ticket = static_cast<verifier::Ticket>(i + 1);
     requests.back().request_id = std::to_string(i + 1);
   }
