@@ -54,7 +54,7 @@ function(prefer_archives target)
   endif()
 endfunction()
 
-foreach(library gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf OpenSSL::SSL OpenSSL::Crypto PkgConfig::PCRE2
+foreach(library gRPC::grpc++ protobuf::libprotobuf OpenSSL::SSL OpenSSL::Crypto PkgConfig::PCRE2
     PkgConfig::MINIZIP PkgConfig::UTF8PROC PkgConfig::XXHASH absl::flags absl::flags_parse absl::flags_usage absl::flat_hash_map absl::flat_hash_set
     absl::synchronization absl::statusor absl::strings absl::str_format absl::time absl::btree absl::any_invocable
     absl::flags_marshalling)

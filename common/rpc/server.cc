@@ -17,11 +17,10 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "common/rpc/compression.h"
+#include "common/rpc/reflection.h"
 #include "grpc/grpc.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "grpcpp/server_builder.h"
 #include "kernels/check.h"
 #include "spdlog/spdlog.h"
 
@@ -39,9 +38,6 @@ sigset_t TerminationSignals() {
 // Bounds on what one connection can cost before a service sees anything of it.
 constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
 constexpr int kMaxMetadataBytes = 16 << 10;     // of one call; a call with more ends with RESOURCE_EXHAUSTED
-// gRPC's reflection has a thread for each of its calls; our services have none. A call beyond it ends with
-// RESOURCE_EXHAUSTED.
-constexpr int kMaxReflectionThreads = 16;
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
@@ -52,9 +48,7 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
-  builder.SetResourceQuota(
-      grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes).SetMaxThreads(kMaxReflectionThreads));
-  builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);  // each needs a thread of the quota
+  builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
   // Otherwise two servers on one port would each get some of the connections; the second server must fail instead.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive_time));
@@ -96,36 +90,22 @@ void BlockTerminationSignals() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
-  // Both switches belong to the library, and apply to every server built afterwards.
+  // The switch belongs to the library, and applies to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   FT_RETURN_IF_ERROR(CheckSecurity(options.listen_address.value_or("localhost:0"), options.security));
   FT_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options.security.tls));
   grpc::ServerBuilder builder;
   Configure(options, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  int port = 0;
-  if (options.listen_address.has_value()) {
-    FT_RETURN_IF_ERROR(CheckHasPort("listen", *options.listen_address));
-    builder.AddListeningPort(*options.listen_address, credentials, &port);
-  }
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || (options.listen_address.has_value() && port <= 0)) {
-    return CannotBind("listen", options.listen_address.value_or("in process"));
-  }
-  int health_port = 0;
-  std::unique_ptr<grpc::Server> health;
+  FT_ASSIGN_OR_RETURN(Port main, Open("listen", options.listen_address, credentials, options.service_names, builder));
+  Port health;
   if (const std::string& address = options.security.health_address; !address.empty()) {
-    FT_RETURN_IF_ERROR(CheckHasPort("health_listen", address));
     grpc::ServerBuilder health_builder;
     Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder);
-    health_builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &health_port);
-    health = health_builder.BuildAndStart();
-    if (health == nullptr || health_port <= 0) return CannotBind("health_listen", address);
+    FT_ASSIGN_OR_RETURN(health, Open("health_listen", address, grpc::InsecureServerCredentials(), {}, health_builder));
+    spdlog::info("health checks on port {}", health.number);
   }
-  auto started = std::unique_ptr<Server>(new Server(std::move(server), std::move(health), port, options.drain_grace));
-  started->health_port_ = health_port;
-  if (health_port != 0) spdlog::info("health checks on port {}", health_port);
+  auto started = std::unique_ptr<Server>(new Server(std::move(main), std::move(health), options.drain_grace));
   // SetServing sets all known names, so a name must be made known before.
   for (const std::string& name : options.service_names) {
     started->ForEachHealthService([&](auto& service) { service.SetServingStatus(name, false); });
@@ -134,22 +114,37 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return started;
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, int port,
-               absl::Duration drain_grace)
-    : server_(std::move(server)), health_(std::move(health)), port_(port), drain_grace_(drain_grace) {}
+absl::StatusOr<Server::Port> Server::Open(absl::string_view flag, const std::optional<std::string>& address,
+                                          const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                          std::vector<std::string> service_names, grpc::ServerBuilder& builder) {
+  Port port = {.reflection = std::make_unique<Reflection>(std::move(service_names))};
+  builder.RegisterService(port.reflection.get());
+  if (address.has_value()) {
+    FT_RETURN_IF_ERROR(CheckHasPort(flag, *address));
+    builder.AddListeningPort(*address, credentials, &port.number);
+  }
+  port.server = builder.BuildAndStart();
+  if (port.server == nullptr || (address.has_value() && port.number <= 0)) {
+    return CannotBind(flag, address.value_or("in process"));
+  }
+  return port;
+}
+
+Server::Server(Port main, Port health, absl::Duration drain_grace)
+    : main_(std::move(main)), health_(std::move(health)), drain_grace_(drain_grace) {}
 
 Server::~Server() {
-  server_->Shutdown(absl::ToChronoTime(absl::Now()));
-  if (health_ != nullptr) health_->Shutdown(absl::ToChronoTime(absl::Now()));
+  main_.server->Shutdown(absl::ToChronoTime(absl::Now()));
+  if (health_.server != nullptr) health_.server->Shutdown(absl::ToChronoTime(absl::Now()));
 }
 
 void Server::ForEachHealthService(const std::function<void(grpc::HealthCheckServiceInterface&)>& change) {
-  change(*server_->GetHealthCheckService());
-  if (health_ != nullptr) change(*health_->GetHealthCheckService());
+  change(*main_.server->GetHealthCheckService());
+  if (health_.server != nullptr) change(*health_.server->GetHealthCheckService());
 }
 
 std::shared_ptr<grpc::Channel> Server::InProcessChannel(const grpc::ChannelArguments& arguments) {
-  return server_->InProcessChannel(arguments);
+  return main_.server->InProcessChannel(arguments);
 }
 
 void Server::SetServing(bool serving) {
@@ -165,7 +160,7 @@ void Server::Drain(const std::function<void()>& stop_admitting) {
   std::condition_variable closed;
   bool is_closed = false;
   std::thread closing([&] {
-    server_->Shutdown(std::chrono::system_clock::time_point::max());
+    main_.server->Shutdown(std::chrono::system_clock::time_point::max());
     const std::lock_guard lock(mutex);
     is_closed = true;
     closed.notify_one();
@@ -175,7 +170,7 @@ void Server::Drain(const std::function<void()>& stop_admitting) {
   const bool is_in_time = WaitAtMost(drain_grace_, closed, lock, [&] { return is_closed; });
   lock.unlock();
   // Calls that nobody ends, such as health watches, are cancelled.
-  if (!is_in_time) grpc_server_cancel_all_calls(server_->c_server());
+  if (!is_in_time) grpc_server_cancel_all_calls(main_.server->c_server());
   closing.join();
 }
 

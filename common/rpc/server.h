@@ -22,14 +22,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/rpc/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace foretoken::rpc {
+
+class Reflection;
 
 // The security of a server's ports.
 struct ServerSecurity {
@@ -43,7 +48,8 @@ struct ServerOptions {
   // HOST:PORT; port 0 takes a free one. Unset: only the in-process channel reaches the server.
   std::optional<std::string> listen_address;
   ServerSecurity security = {};
-  std::vector<std::string> service_names;  // names for health checks besides "", the whole server
+  // The names of the services, for reflection and for health checks. A health check of "" asks for the whole server.
+  std::vector<std::string> service_names;
   // A larger message ends its call with RESOURCE_EXHAUSTED, a compressed one of any size with UNIMPLEMENTED.
   int max_receive_bytes = 4 << 20;
   size_t max_memory_bytes = size_t{1} << 30;  // for gRPC's own buffers
@@ -77,9 +83,9 @@ class Server {
   ~Server();
 
   // The second port; 0 without one.
-  int health_port() const { return health_port_; }
+  int health_port() const { return health_.number; }
   // The bound port; 0 without a listen address.
-  int port() const { return port_; }
+  int port() const { return main_.number; }
   // Do not use it in or after a drain: gRPC 1.51 crashes on a call in this process to a server that is closing.
   std::shared_ptr<grpc::Channel> InProcessChannel(const grpc::ChannelArguments& arguments = {});
   // Has no effect once the drain has begun.
@@ -89,14 +95,20 @@ class Server {
   void ServeUntilSignal(const std::function<void()>& stop_admitting);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, int port,
-         absl::Duration drain_grace);
+  struct Port {
+    std::unique_ptr<Reflection> reflection;  // outlives the server
+    std::unique_ptr<grpc::Server> server;    // null: there is no such port
+    int number = 0;                          // 0: only the in-process channel
+  };
+
+  Server(Port main, Port health, absl::Duration drain_grace);
+  static absl::StatusOr<Port> Open(absl::string_view flag, const std::optional<std::string>& address,
+                                   const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                   std::vector<std::string> service_names, grpc::ServerBuilder& builder);
   void ForEachHealthService(const std::function<void(grpc::HealthCheckServiceInterface&)>& change);
 
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::Server> health_;  // null: no second port
-  int port_;
-  int health_port_ = 0;
+  Port main_;
+  Port health_;
   absl::Duration drain_grace_;
 };
 

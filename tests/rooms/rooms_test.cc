@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 
 constexpr char kEveryStem[] = "*";
 // Folders of headers that the build makes from the protos.
-const std::set<std::string> kGenerated = {"foretoken/v1", "vllm"};
+const std::set<std::string> kGenerated = {"foretoken/v1", "grpc/reflection/v1alpha", "vllm"};
 constexpr char kProtoRoom[] = "foretoken_proto";
 
 // Rooms, and which rooms each may include.

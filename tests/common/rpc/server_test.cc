@@ -90,7 +90,7 @@ int NumThreads() {
   return num_threads;
 }
 
-// gRPC's reflection has a thread for each of its calls.
+// gRPC's own reflection has a thread for each of its calls.
 TEST(Server, OpenReflectionCallsDoNotTakeAllThreads) {
   constexpr int kNumCalls = 100, kMaxNewThreads = 40;
   const std::unique_ptr<Server> server = StartServer();

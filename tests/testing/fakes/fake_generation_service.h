@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GenerationService on a loopback port, with health and reflection. It answers from a script and records requests.
-// Without a script its output is a function of the prompt, so that equal requests give equal tokens.
+// A GenerationService on a loopback port, with health checks. It answers from a script and records requests. Without a
+// script its output is a function of the prompt, so that equal requests give equal tokens.
 //
 //   FakeGenerationService service;
 //   GenerationClient::Connect({.target = service.target()})
