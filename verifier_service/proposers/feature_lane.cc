@@ -19,7 +19,7 @@ FeatureLane::FeatureLane(FeatureSource source)
     : source_(std::move(source)), position_bytes_(static_cast<size_t>(source_->width()) * sizeof(uint16_t)) {}
 
 void FeatureLane::AddCredit(uint64_t num_bytes) {
-  credit_ += std::min(num_bytes, rpc::kMaxFeatureCredit - std::min(credit_, rpc::kMaxFeatureCredit));
+  credit_ += std::min(num_bytes, rpc::kMaxFeatureCredit - credit_ - num_waiting_bytes_);
 }
 
 std::optional<FeatureLane::Need> FeatureLane::NeedOf(uint64_t session_id, uint64_t num_positions) const {
@@ -51,6 +51,7 @@ void FeatureLane::Give(uint64_t session_id, uint64_t begin, std::vector<uint16_t
   const bool has_waiting = session.num_waiting_bytes() > 0;
   if (begin != session.next && has_waiting) return;  // what waits is sent first
   credit_ -= num_bytes;
+  num_waiting_bytes_ += num_bytes;
   if (!has_waiting) {
     session.begin = begin;
     waiting_.push_back(session_id);
@@ -62,8 +63,10 @@ void FeatureLane::Give(uint64_t session_id, uint64_t begin, std::vector<uint16_t
 void FeatureLane::Forget(uint64_t session_id) {
   const auto it = sessions_.find(session_id);
   if (it == sessions_.end()) return;
-  credit_ += it->second.num_waiting_bytes();  // the replica never sees them
-  if (it->second.num_waiting_bytes() > 0) std::erase(waiting_, session_id);
+  const size_t num_unseen = it->second.num_waiting_bytes();  // the replica never sees them
+  credit_ += num_unseen;
+  num_waiting_bytes_ -= num_unseen;
+  if (num_unseen > 0) std::erase(waiting_, session_id);
   sessions_.erase(it);
 }
 
@@ -97,6 +100,7 @@ void FeatureLane::WriteChunk(uint64_t session_id, Session& session, uint64_t num
   chunk.set_first_position(session.begin);
   chunk.set_dtype(std::string(rpc::kFeatureDtype));
   chunk.set_values(session.values.data() + session.num_written, num_bytes);
+  num_waiting_bytes_ -= num_bytes;
   session.num_written += num_bytes / sizeof(uint16_t);
   session.begin += num_positions;
   if (2 * session.num_written < session.values.size()) return;  // so each value moves at most once, in the mean

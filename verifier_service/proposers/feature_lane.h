@@ -3,6 +3,7 @@
 // only, like SessionBook, which owns a lane for each replica that needs features.
 //
 // The replica grants credits, in bytes. What waits here is paid: it takes at most the credits that the replica granted.
+// What waits and the credit that is left are at most rpc::kMaxFeatureCredit together, whatever the replica grants.
 // A session receives the features of its positions in order. Sessions that lack few features come first, so that a long
 // context does not delay the others.
 #pragma once
@@ -28,6 +29,7 @@ class FeatureLane {
   const FeatureSource& source() const { return source_; }
   // The bytes of one position.
   size_t position_bytes() const { return position_bytes_; }
+  // Credit beyond the bound is lost.
   void AddCredit(uint64_t num_bytes);
 
   // Positions of a session whose features are still to be had.
@@ -61,7 +63,8 @@ class FeatureLane {
 
   const FeatureSource source_;
   const size_t position_bytes_;
-  uint64_t credit_ = 0;  // bytes that may still be given
+  uint64_t credit_ = 0;             // bytes that may still be given
+  uint64_t num_waiting_bytes_ = 0;  // of all sessions
   absl::flat_hash_map<uint64_t, Session> sessions_;
   std::deque<uint64_t> waiting_;  // sessions with waiting values, the next to write first
 };

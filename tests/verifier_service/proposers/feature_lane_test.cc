@@ -128,6 +128,28 @@ TEST_F(FeatureLaneTest, CountsNoMoreCreditThanTheBound) {
   EXPECT_EQ(num_positions, rpc::kMaxFeatureCredit / kBytes);
 }
 
+// Credit that has become waiting features counts until they are sent, and after a session that ends.
+TEST_F(FeatureLaneTest, AllSessionsWaitingFeaturesAreBounded) {
+  constexpr uint64_t kPositions = (8 << 20) / kBytes;
+  const auto give_to = [&](uint64_t first_id) {
+    for (uint64_t id = first_id; id < first_id + 20; ++id) {
+      lane_.AddCredit(~uint64_t{0});
+      Give(id, 0, kPositions);
+    }
+  };
+  const auto num_written = [&] {
+    uint64_t num_positions = 0;
+    for (const auto& [id, positions] : WriteAll()) num_positions += positions.size();
+    return num_positions;
+  };
+  give_to(0);
+  for (uint64_t id = 0; id < 4; ++id) lane_.Forget(id);
+  give_to(100);
+  EXPECT_EQ(num_written(), 8 * kPositions);
+  give_to(200);
+  EXPECT_EQ(num_written(), 8 * kPositions) << "what is sent makes room";
+}
+
 TEST_F(FeatureLaneTest, ASessionsWaitingFeaturesAreBounded) {
   lane_.AddCredit(64 << 20);
   EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, (8 << 20) / kBytes);
