@@ -12,6 +12,17 @@
 
 namespace foretoken::proposer {
 
+rpc::MessageBounds DescribeRequestBounds() {
+  constexpr size_t kMaxDigests = rpc::kMaxProposeRequestBytes / sizeof(uint64_t);  // as many as a message can hold
+  return {*v1::DescribeProposerRequest::descriptor(),
+          {{.path = "vocabulary_fingerprint", .max_bytes = rpc::kMaxFingerprintBytes},
+           {.path = "token_digests", .max_count = kMaxDigests}}};
+}
+
+rpc::MessageBounds ProjectionRequestBounds() {
+  return {*v1::ReadProjectionRequest::descriptor(), {{.path = "digest", .max_bytes = rpc::kMaxFingerprintBytes}}};
+}
+
 v1::DescribeProposerResponse ToProto(const ProposerDescription& description, const SessionLimits& limits) {
   v1::DescribeProposerResponse message;
   message.set_method(description.method);

@@ -7,11 +7,16 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/rpc/message_bounds.h"
 #include "foretoken/v1/proposal.pb.h"
 #include "proposer_service/config.h"
 #include "proposer_service/proposer/proposer.h"
 
 namespace foretoken::proposer {
+
+// The bounds of the requests that ask for a description and for a part of the projection.
+rpc::MessageBounds DescribeRequestBounds();
+rpc::MessageBounds ProjectionRequestBounds();
 
 v1::DescribeProposerResponse ToProto(const ProposerDescription& description, const SessionLimits& limits);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/feature_conversion.h"
+#include "common/rpc/parse_message.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
 #include "proposer_service/description.h"
@@ -20,6 +21,28 @@ namespace {
 
 grpc::Status Draining() {
   return {grpc::StatusCode::UNAVAILABLE, "the proposer is draining; open the stream elsewhere"};
+}
+
+struct UnaryCall {
+  grpc::CallbackServerContext* context;
+  const grpc::ByteBuffer* bytes;  // of the request
+  grpc::ByteBuffer* response;
+  const rpc::MessageBounds* bounds;  // of the request
+};
+
+// Finishes the call with what the function makes of the request.
+template <typename Request, typename Function>
+grpc::ServerUnaryReactor* Answer(const UnaryCall& call, const Function& make) {
+  const auto answer = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
+    Request request;
+    FT_RETURN_IF_ERROR(rpc::ParseMessage(rpc::TakeBytes(*call.bytes), *call.bounds, request));
+    FT_ASSIGN_OR_RETURN(const auto made, make(request));
+    return rpc::ToBytes(made);
+  }();
+  if (answer.ok()) *call.response = *answer;
+  grpc::ServerUnaryReactor* const reactor = call.context->DefaultReactor();
+  reactor->Finish(rpc::ToGrpc(answer.status()));
+  return reactor;
 }
 
 // Returns the configuration with the proposer's own limits where those are lower.
@@ -56,6 +79,8 @@ ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer>
                                  TraceOptions trace)
     : config_(FittedTo(proposer->Describe(), config)),
       request_bounds_(RequestBounds()),
+      describe_bounds_(DescribeRequestBounds()),
+      projection_bounds_(ProjectionRequestBounds()),
       proposer_(std::move(proposer)),
       projection_(ProjectionOf(proposer_->Describe())),
       projection_digest_(projection_.empty() ? "" : rpc::ProjectionDigest(projection_)),
@@ -103,29 +128,35 @@ void ProposalService::Forget(ProposalStream* stream) {
 }
 
 grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServerContext* context,
-                                                            const v1::DescribeProposerRequest* request,
-                                                            v1::DescribeProposerResponse* response) {
+                                                            const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
+  return Answer<v1::DescribeProposerRequest>({context, bytes, response, &describe_bounds_},
+                                             [this](const auto& request) { return Describe(request); });
+}
+
+absl::StatusOr<v1::DescribeProposerResponse> ProposalService::Describe(
+    const v1::DescribeProposerRequest& request) const {
   const ProposerDescription& description = proposer_->Describe();
-  *response = ToProto(description, config_.limits);
-  if (description.features != nullptr) rpc::WriteFeatures(*description.features, projection_digest_, *response);
-  const std::span<const uint64_t> digests(request->token_digests().data(), request->token_digests().size());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(CheckVocabulary(description, request->vocabulary_fingerprint(), digests)));
-  return reactor;
+  const std::span<const uint64_t> digests(request.token_digests().data(), request.token_digests().size());
+  FT_RETURN_IF_ERROR(CheckVocabulary(description, request.vocabulary_fingerprint(), digests));
+  v1::DescribeProposerResponse response = ToProto(description, config_.limits);
+  if (description.features != nullptr) rpc::WriteFeatures(*description.features, projection_digest_, response);
+  return response;
 }
 
 grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* context,
-                                                          const v1::ReadProjectionRequest* request,
-                                                          v1::ReadProjectionResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  if (projection_digest_.empty() || request->digest() != projection_digest_) {
-    reactor->Finish({grpc::StatusCode::NOT_FOUND, "digest: the proposer has no projection with this digest"});
-    return reactor;
+                                                          const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
+  return Answer<v1::ReadProjectionRequest>({context, bytes, response, &projection_bounds_},
+                                           [this](const auto& request) { return ReadPiece(request); });
+}
+
+absl::StatusOr<v1::ReadProjectionResponse> ProposalService::ReadPiece(const v1::ReadProjectionRequest& request) const {
+  if (projection_digest_.empty() || request.digest() != projection_digest_) {
+    return absl::NotFoundError("digest: the proposer has no projection with this digest");
   }
-  const size_t offset = std::min<uint64_t>(request->offset(), projection_.size());
-  response->set_data(projection_.substr(offset, rpc::kMaxProjectionPieceBytes));
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  const size_t offset = std::min<uint64_t>(request.offset(), projection_.size());
+  v1::ReadProjectionResponse response;
+  response.set_data(projection_.substr(offset, rpc::kMaxProjectionPieceBytes));
+  return response;
 }
 
 }  // namespace foretoken::proposer

@@ -25,10 +25,10 @@ namespace foretoken::proposer {
 
 class ProposalStream;
 
-// Requests and responses of a stream are raw bytes, so that the service checks a request before it parses it.
+// Requests and responses are raw bytes, so that the service checks a request before it parses it.
 using RawProposalService =
-    v1::ProposalService::WithRawCallbackMethod_Propose<v1::ProposalService::WithCallbackMethod_DescribeProposer<
-        v1::ProposalService::WithCallbackMethod_ReadProjection<v1::ProposalService::Service>>>;
+    v1::ProposalService::WithRawCallbackMethod_Propose<v1::ProposalService::WithRawCallbackMethod_DescribeProposer<
+        v1::ProposalService::WithRawCallbackMethod_ReadProjection<v1::ProposalService::Service>>>;
 
 class ProposalService : public RawProposalService {
  public:
@@ -45,12 +45,10 @@ class ProposalService : public RawProposalService {
   void StopAdmitting();
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Propose(grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* DescribeProposer(grpc::CallbackServerContext* context,
-                                             const v1::DescribeProposerRequest* request,
-                                             v1::DescribeProposerResponse* response) override;
-  grpc::ServerUnaryReactor* ReadProjection(grpc::CallbackServerContext* context,
-                                           const v1::ReadProjectionRequest* request,
-                                           v1::ReadProjectionResponse* response) override;
+  grpc::ServerUnaryReactor* DescribeProposer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+                                             grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ReadProjection(grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes,
+                                           grpc::ByteBuffer* response) override;
 
  private:
   friend class ProposalStream;
@@ -58,9 +56,13 @@ class ProposalService : public RawProposalService {
   ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics,
                   TraceOptions trace);
   void Forget(ProposalStream* stream);
+  absl::StatusOr<v1::DescribeProposerResponse> Describe(const v1::DescribeProposerRequest& request) const;
+  absl::StatusOr<v1::ReadProjectionResponse> ReadPiece(const v1::ReadProjectionRequest& request) const;
 
   const Config config_;
   const rpc::MessageBounds request_bounds_;
+  const rpc::MessageBounds describe_bounds_;
+  const rpc::MessageBounds projection_bounds_;
   const std::unique_ptr<Proposer> proposer_;
   const std::string projection_;         // the bytes that ReadProjection gives; empty: none
   const std::string projection_digest_;  // of them; empty: none

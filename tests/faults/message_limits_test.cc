@@ -21,6 +21,7 @@ namespace foretoken {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 std::shared_ptr<grpc::Channel> ChannelTo(const ServiceProcess& service, grpc_compression_algorithm algorithm) {
   grpc::ChannelArguments arguments;
@@ -112,12 +113,17 @@ TEST_F(MessageLimits, AMessageThatWouldGrowInParsingIsRefusedBefore) {
     std::string bytes;
   };
   const std::string packed_ids(15 * kMiB, '\x01');
-  for (const Case& each : {Case{verifier, "/foretoken.v1.GenerationService/Generate",
-                                Field(11, EmptyFields(3, 15 * kMiB))},  // stop strings
-                           Case{verifier, "/foretoken.v1.GenerationService/Generate", Field(6, Field(1, packed_ids))},
-                           Case{verifier, "/foretoken.v1.GenerationService/Detokenize", Field(2, packed_ids)},
-                           Case{verifier, "/foretoken.v1.GenerationService/Abort", EmptyFields(15, 15 * kMiB)},
-                           Case{proposer, "/foretoken.v1.ProposalService/Propose", EmptyFields(2, 4 * kMiB - 64)}}) {
+  for (const Case& each :
+       {Case{verifier, "/foretoken.v1.GenerationService/Generate",
+             Field(11, EmptyFields(3, 15 * kMiB))},  // stop strings
+        Case{verifier, "/foretoken.v1.GenerationService/Generate", Field(6, Field(1, packed_ids))},
+        Case{verifier, "/foretoken.v1.GenerationService/Detokenize", Field(2, packed_ids)},
+        Case{verifier, "/foretoken.v1.GenerationService/Abort", EmptyFields(15, 15 * kMiB)},
+        Case{verifier, kReflection, EmptyFields(15, 15 * kMiB)},
+        Case{proposer, kReflection, EmptyFields(15, 4 * kMiB - 64)},
+        Case{proposer, "/foretoken.v1.ProposalService/Propose", EmptyFields(2, 4 * kMiB - 64)},
+        Case{proposer, "/foretoken.v1.ProposalService/DescribeProposer", EmptyFields(15, 4 * kMiB - 64)},
+        Case{proposer, "/foretoken.v1.ProposalService/ReadProjection", EmptyFields(15, 4 * kMiB - 64)}}) {
     SCOPED_TRACE(each.method);
     const int64_t growth = Growth(each.service, [&] {
       const grpc::Status status =
@@ -126,6 +132,18 @@ TEST_F(MessageLimits, AMessageThatWouldGrowInParsingIsRefusedBefore) {
     });
     EXPECT_LT(growth, 48 * kMiB);
   }
+}
+
+TEST_F(MessageLimits, AProposersDescriptionThatWouldGrowInParsingIsRefusedBefore) {
+  testing::ScriptedProposer proposer({.unknown_fields = EmptyFields(15, 4 * kMiB - 1024)});
+  proposer.Kill();
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  const int64_t growth = Growth(verifier, [&] {
+    proposer.Start();
+    EXPECT_TRUE(WaitUntil([&] { return proposer.num_describes() >= 2; })) << "the verifier asks again";
+  });
+  EXPECT_LT(growth, 48 * kMiB);
+  EXPECT_EQ(proposer.num_streams(), 0);
 }
 
 }  // namespace

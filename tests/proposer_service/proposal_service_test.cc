@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/proposal_protocol.h"
@@ -14,6 +15,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "proposer_service/ngram/ngram.h"
+#include "tests/testing/unary_call.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -209,6 +211,24 @@ TEST(EmbeddedProposalService, IsServedInProcess) {
   v1::DescribeProposerResponse response;
   ASSERT_TRUE(stub->DescribeProposer(&context, {}, &response).ok());
   EXPECT_EQ(response.method(), "ngram");
+}
+
+TEST_F(ProposalServiceTest, RequestsThatAreOutOfBoundsAreRefusedByField) {
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials());
+  v1::DescribeProposerRequest described;
+  described.set_vocabulary_fingerprint(std::string(129, 'a'));
+  v1::ReadProjectionRequest read;
+  read.set_digest(std::string(129, 'a'));
+  for (const auto& [method, bytes, message] :
+       {std::tuple("DescribeProposer", described.SerializeAsString(),
+                   "vocabulary_fingerprint: expected at most 128 bytes, got 129"),
+        {"ReadProjection", read.SerializeAsString(), "digest: expected at most 128 bytes, got 129"}}) {
+    const grpc::Status status =
+        testing::CallWithBytes(channel, absl::StrCat("/foretoken.v1.ProposalService/", method), bytes).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_EQ(status.error_message(), message);
+  }
 }
 
 // A suffix proposer, which serves every vocabulary.

@@ -9,6 +9,17 @@
 
 namespace foretoken::verifier {
 
+rpc::MessageBounds DescriptionBounds() {
+  constexpr size_t kMaxNames = 256, kMaxNameBytes = 1024;
+  return {*v1::DescribeProposerResponse::descriptor(),
+          {{.path = "method", .max_bytes = kMaxNameBytes},
+           {.path = "vocabulary_fingerprint", .max_bytes = kMaxNameBytes},
+           {.path = "needed_features", .max_count = kMaxNames, .max_bytes = kMaxNameBytes},
+           {.path = "version", .max_bytes = kMaxNameBytes},
+           {.path = "features", .max_count = kMaxNames, .max_bytes = kMaxNameBytes},
+           {.path = "projection.digest", .max_bytes = kMaxNameBytes}}};
+}
+
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,
                               absl::string_view vocabulary_fingerprint, bool gives_features) {
   if (description.protocol_version() > rpc::kProposalProtocolVersion) {

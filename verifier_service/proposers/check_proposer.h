@@ -11,6 +11,9 @@
 
 namespace foretoken::verifier {
 
+// The bounds of a DescribeProposerResponse.
+rpc::MessageBounds DescriptionBounds();
+
 // Returns FAILED_PRECONDITION if the proposer has another method or vocabulary, speaks a newer protocol, or needs
 // features of the target and this verifier gives none. An empty fingerprint on either side matches.
 absl::Status CheckDescription(const v1::DescribeProposerResponse& description, absl::string_view method,

@@ -2,19 +2,31 @@
 #include "verifier_service/proposers/projection_reader.h"
 
 #include <grpc/support/time.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/rpc/parse_message.h"
+#include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
 
 namespace foretoken::verifier {
+namespace {
+
+constexpr char kMethod[] = "/foretoken.v1.ProposalService/ReadProjection";
+
+rpc::MessageBounds PieceBounds() {
+  return {*v1::ReadProjectionResponse::descriptor(), {{.path = "data", .max_bytes = rpc::kMaxProjectionPieceBytes}}};
+}
+
+}  // namespace
 
 ProjectionReader::ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
                                    absl::Duration piece_timeout, Done done)
     : channel_(channel),
-      stub_(v1::ProposalService::NewStub(channel)),
+      bounds_(PieceBounds()),
       wanted_(std::move(wanted)),
       piece_timeout_(piece_timeout),
       done_(std::move(done)) {}
@@ -46,8 +58,9 @@ void ProjectionReader::ReadPiece() {
     if (is_cancelled_) context_->TryCancel();
     context = context_.get();
   }
-  stub_->async()->ReadProjection(context, &request_, &response_,
-                                 [this](const grpc::Status& status) { OnPiece(status); });
+  grpc::TemplatedGenericStub<v1::ReadProjectionRequest, grpc::ByteBuffer>(channel_).UnaryCall(
+      context, kMethod, grpc::StubOptions(), &request_, &response_,
+      [this](const grpc::Status& status) { OnPiece(status); });
 }
 
 void ProjectionReader::OnPiece(const grpc::Status& status) {
@@ -55,11 +68,12 @@ void ProjectionReader::OnPiece(const grpc::Status& status) {
     return End(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                             base::Quoted(status.error_message(), rpc::kMaxErrorBytes)));
   }
-  bytes_ += response_.data();
-  if (response_.data().empty() || bytes_.size() > wanted_.num_bytes) {
-    return End(
-        absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
-                                                response_.data().empty() ? "only " : "at least ", bytes_.size())));
+  v1::ReadProjectionResponse piece;
+  if (const absl::Status parsed = rpc::ParseMessage(response_, bounds_, piece); !parsed.ok()) return End(parsed);
+  bytes_ += piece.data();
+  if (piece.data().empty() || bytes_.size() > wanted_.num_bytes) {
+    return End(absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
+                                                       piece.data().empty() ? "only " : "at least ", bytes_.size())));
   }
   if (bytes_.size() == wanted_.num_bytes) return End(std::move(bytes_));
   ReadPiece();

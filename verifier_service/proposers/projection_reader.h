@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a drafter's projection, piece by piece, on gRPC's callback API: no method waits for the peer. The reader ends
-// with an error as soon as the peer sends more bytes than it announced, an empty piece before the end, or nothing for
-// the timeout.
+// with an error as soon as the peer sends more bytes than it announced, an empty piece before the end, a piece out of
+// bounds, or nothing for the timeout.
 //
 //   auto reader = ProjectionReader::Start(channel, digest, num_bytes, timeout, [](absl::StatusOr<std::string> bytes)
 //   {...});
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/message_bounds.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
 
 namespace foretoken::verifier {
@@ -45,13 +46,13 @@ class ProjectionReader {
   void End(absl::StatusOr<std::string> bytes);
 
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::ProposalService::Stub> stub_;
+  const rpc::MessageBounds bounds_;
   const Wanted wanted_;
   const absl::Duration piece_timeout_;
   Done done_;
   std::string bytes_;
   v1::ReadProjectionRequest request_;
-  v1::ReadProjectionResponse response_;
+  grpc::ByteBuffer response_;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // of the call in flight
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;

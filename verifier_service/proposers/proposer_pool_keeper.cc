@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/proposers/proposer_pool_keeper.h"
 
-#include <grpc/support/time.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -16,8 +15,6 @@
 namespace foretoken::verifier {
 namespace {
 
-std::string ErrorOf(const grpc::Status& status) { return base::Quoted(status.error_message(), rpc::kMaxErrorBytes); }
-
 uint64_t SeedOrDrawn(uint64_t seed) { return seed != 0 ? seed : std::random_device()(); }
 
 }  // namespace
@@ -27,6 +24,7 @@ ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOp
       specs(std::move(the_specs)),
       book(specs.size(), options.backoff, SeedOrDrawn(options.jitter_seed)),
       counters(specs.size()),
+      description_bounds_(DescriptionBounds()),
       random_(SeedOrDrawn(options.jitter_seed)) {
   bool has_dns = false;
   for (uint32_t i = 0; i < specs.size(); ++i) {
@@ -65,7 +63,6 @@ ProposerPool::Keeper::Link& ProposerPool::Keeper::AddLink(uint32_t proposer_idx,
   link->id = id;
   link->proposer_idx = proposer_idx;
   link->address = std::move(address);
-  link->stub = v1::ProposalService::NewStub(channel);
   link->channel = std::move(channel);
   return *link;
 }
@@ -175,55 +172,6 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
   wake_.notify_all();
 }
 
-void ProposerPool::Keeper::Describe(Link& link) {
-  DescribeCall* call = new DescribeCall;
-  describe_calls_.try_emplace(call, call);
-  call->request.set_vocabulary_fingerprint(options.vocabulary_fingerprint);
-  if (link.was_refused) {
-    call->request.mutable_token_digests()->Add(options.token_digests.begin(), options.token_digests.end());
-  }
-  call->context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(options.describe_timeout), GPR_TIMESPAN));
-  link.describing = call;
-  ++num_calls_;
-  link.stub->async()->DescribeProposer(
-      &call->context, &call->request, &call->response,
-      [this, link_id = link.id, call](grpc::Status status) { OnDescribed(link_id, call, status); });
-}
-
-void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status) {
-  const std::lock_guard lock(mutex);
-  --num_calls_;
-  wake_.notify_all();
-  ended_.push_back(std::move(describe_calls_.at(call)));
-  describe_calls_.erase(call);
-  const auto it = links.find(link_id);
-  if (it == links.end()) return;
-  Link& link = *it->second;
-  link.describing = nullptr;  // also while stopping: the destructor must not cancel a call that is freed
-  if (is_stopping_) return;
-  const absl::Time now = options.now();
-  const bool is_refusal = status.error_code() == grpc::StatusCode::FAILED_PRECONDITION;
-  // Asks again at once with the digests of all tokens, so that the proposer can name the token that differs.
-  if (is_refusal && !std::exchange(link.was_refused, true) && !options.token_digests.empty()) return Describe(link);
-  if (is_refusal) link.num_failures = std::max(link.num_failures, kSeldom);
-  if (!status.ok()) {
-    const bool is_silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-    const bool is_away = is_silent || status.error_code() == grpc::StatusCode::UNAVAILABLE;
-    if (is_silent) Reconnect(link);
-    const std::string why = absl::StrCat("DescribeProposer: ", ErrorOf(status));
-    return is_away ? FailToReach(link, why, now) : Fail(link, why, now);
-  }
-  link.was_refused = false;
-  link.num_unreached = 0;
-  const absl::Status fits = CheckDescription(call->response, specs[link.proposer_idx].method,
-                                             options.vocabulary_fingerprint, options.target.has_value());
-  if (!fits.ok()) {
-    link.num_failures = std::max(link.num_failures, kSeldom);
-    return Fail(link, std::string(fits.message()), now);
-  }
-  PrepareStream(link, call->response, now);
-}
-
 void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerResponse& description,
                                        FeatureSource features, absl::Time now) {
   link.features = features;
@@ -331,7 +279,7 @@ void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status, s
   ended_.push_back(std::move(stream));
   const auto it = links.find(link_id);
   if (is_stopping_ || it == links.end() || status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) return;
-  Complain(*it->second, ErrorOf(status), options.now());
+  Complain(*it->second, base::Quoted(status.error_message(), rpc::kMaxErrorBytes), options.now());
 }
 
 void ProposerPool::Keeper::Write(Link& link, absl::Time now) {
@@ -379,7 +327,6 @@ void ProposerPool::Keeper::TryAgain(Link& link, const Backoff& backoff, int num_
 void ProposerPool::Keeper::Reconnect(Link& link) {
   if (specs[link.proposer_idx].is_embedded) return;
   ended_.push_back(std::exchange(link.channel, MakeProposerChannel(link.address, link.dns_name.value_or(""), options)));
-  link.stub = v1::ProposalService::NewStub(link.channel);
 }
 
 void ProposerPool::Keeper::Complain(Link& link, const std::string& why, absl::Time now) {

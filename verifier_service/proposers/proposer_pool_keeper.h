@@ -48,7 +48,7 @@ class ProposerPool::Keeper {
   struct DescribeCall {
     grpc::ClientContext context;
     v1::DescribeProposerRequest request;
-    v1::DescribeProposerResponse response;
+    grpc::ByteBuffer response;
   };
 
   // One address of one proposer.
@@ -58,21 +58,20 @@ class ProposerPool::Keeper {
     std::string address;
     std::optional<std::string> dns_name;  // the name that resolved to it; unset: a static address
     std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<v1::ProposalService::Stub> stub;  // on `channel`
-    absl::Time next_attempt = absl::InfinitePast();   // used while neither describing nor streaming
-    int num_failures = 0;                             // broken streams and wrong descriptions in a row
-    int num_unreached = 0;                            // attempts in a row without an answer
-    bool was_refused = false;                         // the last DescribeProposer refused our vocabulary
-    std::string last_complaint;                       // the last logged reason; it is not logged again
-    telemetry::LineLimit lines;                       // limits the log lines about this link
-    AnswerPace pace;                                  // over all its streams
-    absl::Time streaming_since;                       // start of `stream`
-    DescribeCall* describing = nullptr;               // in `describe_calls_`
-    std::shared_ptr<ReplicaStream> stream;            // shares itself until gRPC releases it
-    ReplicaId replica_id = 0;                         // of `stream`
-    FeatureSource features;                           // that `stream` needs; null: none
-    std::shared_ptr<ProjectionReader> reading;        // shares itself until gRPC releases it
-    std::string read_features;                        // the name of the features that `reading` reads for
+    absl::Time next_attempt = absl::InfinitePast();  // used while neither describing nor streaming
+    int num_failures = 0;                            // broken streams and wrong descriptions in a row
+    int num_unreached = 0;                           // attempts in a row without an answer
+    bool was_refused = false;                        // the last DescribeProposer refused our vocabulary
+    std::string last_complaint;                      // the last logged reason; it is not logged again
+    telemetry::LineLimit lines;                      // limits the log lines about this link
+    AnswerPace pace;                                 // over all its streams
+    absl::Time streaming_since;                      // start of `stream`
+    DescribeCall* describing = nullptr;              // in `describe_calls_`
+    std::shared_ptr<ReplicaStream> stream;           // shares itself until gRPC releases it
+    ReplicaId replica_id = 0;                        // of `stream`
+    FeatureSource features;                          // that `stream` needs; null: none
+    std::shared_ptr<ProjectionReader> reading;       // shares itself until gRPC releases it
+    std::string read_features;                       // the name of the features that `reading` reads for
     std::optional<absl::Time> writing_since;
   };
 
@@ -108,7 +107,7 @@ class ProposerPool::Keeper {
   Link& AddLink(uint32_t proposer_idx, std::string address, std::shared_ptr<grpc::Channel> channel);
 
   void Describe(Link& link);
-  void OnDescribed(uint64_t link_id, DescribeCall* call, const grpc::Status& status);
+  void OnDescribed(uint64_t link_id, DescribeCall* call, grpc::Status status);
   // Starts the stream, as soon as the proposer's projection has been read if it has one.
   void PrepareStream(Link& link, const v1::DescribeProposerResponse& description, absl::Time now);
   struct NamedFeatures {
@@ -141,6 +140,8 @@ class ProposerPool::Keeper {
   void Reconnect(Link& link);
   void Complain(Link& link, const std::string& why, absl::Time now);
   void Log(Link& link, spdlog::level::level_enum level, absl::string_view what, absl::Time now);
+
+  const rpc::MessageBounds description_bounds_;
 
   struct Line {
     spdlog::level::level_enum level;

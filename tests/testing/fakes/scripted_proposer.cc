@@ -137,6 +137,7 @@ grpc::Status ScriptedProposer::DescribeProposer(grpc::ServerContext*, const v1::
   response->set_version(options_.version);
   response->set_protocol_version(options_.protocol_version);
   for (const std::string& feature : options_.features) response->add_features(feature);
+  if (!response->MergeFromString(options_.unknown_fields)) Breach("unknown_fields do not parse");
   return grpc::Status::OK;
 }
 

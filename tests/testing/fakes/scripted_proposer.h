@@ -47,6 +47,7 @@ class ScriptedProposer final : private v1::ProposalService::Service {
     std::string version = "scripted";
     uint32_t protocol_version = 0;
     std::vector<std::string> features;
+    std::string unknown_fields;  // their bytes, behind the known fields of its description
     // Keeps requests for the test to read. Benches that measure time switch it off.
     bool keeps_requests = true;
   };

@@ -129,10 +129,12 @@ TEST(ProposerFeatures, NoMoreKindsOfFeaturesThanTheBoundAreUsed) {
   EXPECT_EQ(pool->FeatureSources().size(), 2);
 }
 
-// Answers as a drafter does, but its projection comes only when the test says so.
+// Answers as a drafter does, but its projection comes only when the test says so. Each piece also has fields that the
+// verifier does not know, if the test gives their bytes.
 class HeldProjection : public v1::ProposalService::Service {
  public:
-  explicit HeldProjection(const Drafter& drafter) : drafter_(drafter.Connect()) {
+  explicit HeldProjection(const Drafter& drafter, std::string unknown_fields = "")
+      : drafter_(drafter.Connect()), unknown_fields_(std::move(unknown_fields)) {
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {this}).value();
   }
   ~HeldProjection() override { Release(); }
@@ -159,11 +161,14 @@ class HeldProjection : public v1::ProposalService::Service {
       mutex_.Await(absl::Condition(&is_released_));
     }
     grpc::ClientContext context;
-    return drafter_->ReadProjection(&context, *request, response);
+    const grpc::Status status = drafter_->ReadProjection(&context, *request, response);
+    EXPECT_TRUE(response->MergeFromString(unknown_fields_));
+    return status;
   }
 
  private:
   const std::unique_ptr<v1::ProposalService::Stub> drafter_;
+  const std::string unknown_fields_;
   mutable absl::Mutex mutex_;
   bool is_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_released_ ABSL_GUARDED_BY(mutex_) = false;
@@ -204,6 +209,22 @@ TEST(ProposerFeatures, AProjectionIsReadFromOneReplicaAtATime) {
   a.Release();
   b.Release();
   EXPECT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
+}
+
+TEST(ProposerFeatures, AProjectionWithAPieceOutOfBoundsIsRefused) {
+  const testing::CapturedLog log;
+  Drafter drafter(Projected(7));
+  std::string unknown_fields;
+  for (int i = 0; i < 40'000; ++i) unknown_fields += std::string("\x7a\x00", 2);
+  HeldProjection spoiled(drafter, unknown_fields);
+  spoiled.Release();
+  const auto pool = MakePool({absl::StrCat("ngram=static:", spoiled.address())}, Options());
+  EXPECT_TRUE(Eventually([&] {
+    return std::ranges::any_of(log.Lines(), [](const std::string& line) {
+      return absl::StrContains(line, "ReadProjection: expected at most 65536 bytes of unknown fields, got 80000");
+    });
+  })) << absl::StrJoin(log.Lines(), " ");
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
 }
 
 TEST(ProposerFeatures, EqualDraftersShareTheirFeatures) {
