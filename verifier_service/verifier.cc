@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
   std::unique_ptr<Verifier> verifier(new Verifier(config));
   if (!config.token_file.empty()) {
     FT_ASSIGN_OR_RETURN(verifier->client_tokens_, ClientTokens::Load(config.token_file));
+    verifier->tokens_watch_ = std::make_unique<base::PeriodicTask>(
+        ClientTokens::kLookPeriod, [tokens = verifier->client_tokens_.get()] { tokens->Look(); });
   }
   FT_ASSIGN_OR_RETURN(verifier->model_, LoadModel(config, environment.progress));
   if (const std::string& tuning = verifier->model_->transformer->product_tuning(); !tuning.empty()) {

@@ -72,7 +72,8 @@ class Verifier {
   std::unique_ptr<ProposerPool> pool_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<CallMetrics> call_metrics_;
-  std::unique_ptr<ClientTokens> client_tokens_;  // null: clients need no token
+  std::unique_ptr<ClientTokens> client_tokens_;       // null: clients need no token
+  std::unique_ptr<base::PeriodicTask> tokens_watch_;  // the same
   std::unique_ptr<GrammarCompiler> grammars_;
   std::atomic<bool> refuses_calls_{false};   // drains, or a device has failed
   prometheus::Gauge* is_stalled_ = nullptr;  // 1 or 0

@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(input, absl::MaxSplits('\n', 1));
   const std::string path = directory.Write("tokens", {parts.second.data(), parts.second.size()});
-  const auto tokens = foretoken::verifier::ClientTokens::Load(path, [] { return absl::UnixEpoch(); });
+  const auto tokens = foretoken::verifier::ClientTokens::Load(path);
   if (!tokens.ok()) {
     FT_CHECK(absl::IsInvalidArgument(tokens.status()));
     return 0;

@@ -112,6 +112,19 @@ TEST_F(Security, AClientWithCertificateAndTokenIsServedAndTheProposerHelps) {
   EXPECT_EQ(NumConnected(client), 1);
 }
 
+TEST_F(Security, ARewrittenTokenFileLetsInOthers) {
+  const std::string other = "fedcba9876543210";
+  client::GenerationClient client = client::GenerationClient::Connect(Options(client_files_)).value();
+  client::GenerationClient other_client = client::GenerationClient::Connect(Options(client_files_, other)).value();
+  EXPECT_TRUE(Generate(client).ok());
+  EXPECT_EQ(Generate(other_client).code(), absl::StatusCode::kUnauthenticated);
+  FileWith(token_file_, other);
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (!Generate(other_client).ok() && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_TRUE(Generate(other_client).ok());
+  EXPECT_EQ(Generate(client).code(), absl::StatusCode::kUnauthenticated);
+}
+
 TEST_F(Security, AStrangerGetsNowhere) {
   const auto connect = [](client::ConnectOptions options) {
     return client::GenerationClient::Connect(options).status().code();

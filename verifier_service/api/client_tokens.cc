@@ -37,11 +37,10 @@ absl::Status Unauthenticated(absl::string_view why) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ClientTokens>> ClientTokens::Load(const std::string& path, Clock now) {
-  std::unique_ptr<ClientTokens> tokens(new ClientTokens(path, std::move(now)));
+absl::StatusOr<std::unique_ptr<ClientTokens>> ClientTokens::Load(const std::string& path) {
+  std::unique_ptr<ClientTokens> tokens(new ClientTokens(path));
+  tokens->read_ = VersionOf(path);
   absl::MutexLock lock(&tokens->mutex_);
-  tokens->version_ = VersionOf(path);
-  tokens->looked_at_ = tokens->now_();
   FT_ASSIGN_OR_RETURN(tokens->digests_, Read(path));
   if (tokens->digests_.empty()) return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " has no token"));
   return tokens;
@@ -54,6 +53,7 @@ absl::StatusOr<std::vector<ClientTokens::Digest>> ClientTokens::Read(const std::
   file.read(contents.data(), static_cast<std::streamsize>(contents.size()));
   if (!file.is_open() || file.bad()) return absl::InvalidArgumentError(absl::StrCat("token file: cannot read ", path));
   contents.resize(static_cast<size_t>(file.gcount()));
+  if (contents.empty()) return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " is empty"));
   if (contents.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " has more than ", kMaxFileBytes, " bytes"));
   }
@@ -83,29 +83,28 @@ ClientTokens::Version ClientTokens::VersionOf(const std::string& path) {
           .nanos = file.st_mtim.tv_nsec};
 }
 
-void ClientTokens::Refresh() {
-  const absl::Time now = now_();
-  if (now - looked_at_ < kRefresh) return;
-  looked_at_ = now;
+void ClientTokens::Look() {
   const Version version = VersionOf(path_);
-  if (version == version_) return;
-  version_ = version;
+  const bool is_settled = std::exchange(seen_, version) == version;
+  if (version == read_ || !is_settled) return;
   absl::StatusOr<std::vector<Digest>> digests = Read(path_);
+  if (VersionOf(path_) != version) return;  // somebody is writing it
+  read_ = version;
   if (!digests.ok()) {
     spdlog::warn("{}; the last tokens stay in force", std::string(digests.status().message()));
     return;
   }
+  spdlog::info("token file: read again, {} tokens", digests->size());
+  absl::MutexLock lock(&mutex_);
   digests_ = *std::move(digests);
-  spdlog::info("token file: read again, {} tokens", digests_.size());
 }
 
-absl::Status ClientTokens::Check(absl::string_view authorization) {
+absl::Status ClientTokens::Check(absl::string_view authorization) const {
   if (authorization.empty()) return Unauthenticated("expected a bearer token, got none");
   const absl::string_view token = BearerToken(authorization);
   if (token.empty() || token.size() > kMaxTokenBytes) return Unauthenticated("expected \"Bearer TOKEN\"");
   const Digest digest = DigestOf(token);
   absl::MutexLock lock(&mutex_);
-  Refresh();
   bool is_known = false;
   for (const Digest& known : digests_) {
     uint8_t difference = 0;

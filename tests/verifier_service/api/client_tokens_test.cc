@@ -27,14 +27,16 @@ class ClientTokensTest : public ::testing::Test {
     std::ofstream(path) << contents;
     ASSERT_EQ(std::rename(path.c_str(), path_.c_str()), 0);
   }
-  std::unique_ptr<ClientTokens> Load() {
-    return ClientTokens::Load(path_, [this] { return now_; }).value();
+  // Rewrites the file in place.
+  void Rewrite(const std::string& contents) { std::ofstream(path_) << contents; }
+  std::unique_ptr<ClientTokens> Load() { return ClientTokens::Load(path_).value(); }
+  static bool LetsIn(const ClientTokens& tokens, const std::string& token) {
+    return tokens.Check(absl::StrCat("Bearer ", token)).ok();
   }
 
   const testing::TempDir directory_;
   const std::string path_ = directory_.path() + "/tokens";
   int num_files_ = 0;
-  absl::Time now_ = absl::UnixEpoch();
 };
 
 TEST_F(ClientTokensTest, LetsInTheTokensOfTheFileAlone) {
@@ -50,25 +52,50 @@ TEST_F(ClientTokensTest, LetsInTheTokensOfTheFileAlone) {
   }
 }
 
-TEST_F(ClientTokensTest, ReadsAChangedFileWithinASecond) {
+TEST_F(ClientTokensTest, AChangedFileCountsAtTheSecondLook) {
   Write(kToken);
   const auto tokens = Load();
+  tokens->Look();
   Write(kOther);
-  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());  // not looked yet
-  now_ += ClientTokens::kRefresh;
-  EXPECT_FALSE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
-  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kOther)).ok());
+  tokens->Look();
+  EXPECT_TRUE(LetsIn(*tokens, kToken));
+  tokens->Look();
+  EXPECT_FALSE(LetsIn(*tokens, kToken));
+  EXPECT_TRUE(LetsIn(*tokens, kOther));
 }
 
-TEST_F(ClientTokensTest, AFileThatVanishesLeavesTheLastTokensAndAnEmptyOneNone) {
+// A program truncates the file and writes it in pieces, and each look comes at the worst time.
+TEST_F(ClientTokensTest, AFileThatIsRewrittenInPlaceCountsWhenItIsComplete) {
   Write(kToken);
   const auto tokens = Load();
+  const std::string added(64, 'a'), half = added.substr(0, 32);
+  for (const std::string& piece : {std::string(), half, absl::StrCat(added, "\n")}) {
+    Rewrite(piece);
+    tokens->Look();
+    EXPECT_TRUE(LetsIn(*tokens, kToken)) << piece;
+    EXPECT_FALSE(LetsIn(*tokens, half)) << piece;
+  }
+  tokens->Look();
+  EXPECT_FALSE(LetsIn(*tokens, kToken));
+  EXPECT_TRUE(LetsIn(*tokens, added));
+}
+
+TEST_F(ClientTokensTest, AFileThatVanishesOrIsEmptyLeavesTheLastTokensAndCommentsAloneLeaveNone) {
+  Write(kToken);
+  const auto tokens = Load();
+  const auto look_twice = [&] {
+    tokens->Look();
+    tokens->Look();
+  };
   ASSERT_EQ(std::remove(path_.c_str()), 0);
-  now_ += ClientTokens::kRefresh;
-  EXPECT_TRUE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+  look_twice();
+  EXPECT_TRUE(LetsIn(*tokens, kToken));
+  Write("");
+  look_twice();
+  EXPECT_TRUE(LetsIn(*tokens, kToken));
   Write("# nobody\n");
-  now_ += ClientTokens::kRefresh;
-  EXPECT_FALSE(tokens->Check(absl::StrCat("Bearer ", kToken)).ok());
+  look_twice();
+  EXPECT_FALSE(LetsIn(*tokens, kToken));
 }
 
 TEST_F(ClientTokensTest, FilesAndTokensHaveBounds) {
