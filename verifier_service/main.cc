@@ -105,6 +105,10 @@ ABSL_FLAG(int64_t, max_grammar_memory_mb, foretoken::verifier::CompileLimits().m
           "MiB to compile one response format; one that takes more is refused");
 ABSL_FLAG(int64_t, grammar_cache_mb, foretoken::verifier::GrammarCompilerOptions().max_cache_bytes >> 20,
           "MiB of compiled response formats to keep");
+ABSL_FLAG(
+    int64_t, max_held_grammars_mb, foretoken::verifier::GrammarCompilerOptions().max_held_bytes >> 20,
+    "MiB of compiled response formats that requests hold beyond those kept; a request that needs a further one is "
+    "refused");
 ABSL_FLAG(int32_t, max_compilations, foretoken::verifier::Config().max_compilations,
           "requests that may wait for their response formats to be compiled; further ones are refused");
 ABSL_FLAG(absl::Duration, max_grammar_mask_time, foretoken::verifier::EngineConfig().max_mask_time,
@@ -199,7 +203,8 @@ Config ConfigFromFlags() {
                                  .max_queued_tokens = absl::GetFlag(FLAGS_max_tenant_queued_tokens)}},
           .grammars = {.limits = {.max_time = absl::GetFlag(FLAGS_max_grammar_time),
                                   .max_memory_bytes = absl::GetFlag(FLAGS_max_grammar_memory_mb) << 20},
-                       .max_cache_bytes = absl::GetFlag(FLAGS_grammar_cache_mb) << 20},
+                       .max_cache_bytes = absl::GetFlag(FLAGS_grammar_cache_mb) << 20,
+                       .max_held_bytes = absl::GetFlag(FLAGS_max_held_grammars_mb) << 20},
           .max_compilations = absl::GetFlag(FLAGS_max_compilations),
           .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
           .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),

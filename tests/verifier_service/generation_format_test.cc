@@ -143,6 +143,39 @@ TEST(GenerationFormat, TooManyFormsAtATimeAreRefused) {
   EXPECT_TRUE(was_full);
 }
 
+// A form without an end keeps its compiled form for as long as its request runs.
+TEST(GenerationFormat, AFormIsRefusedWhileRequestsHoldTooMuch) {
+  Config config = FormatConfig();
+  config.grammars.max_cache_bytes = 0;
+  config.grammars.max_held_bytes = 1;
+  RunningVerifier verifier(config, {});
+  v1::ResponseFormat endless, evicting, other;
+  endless.set_ebnf("root ::= [a-z] root");
+  evicting.set_regex("[0-9]");
+  other.set_regex("[0-9]{2}");
+  v1::GenerateRequest long_request = Formed(endless);
+  long_request.mutable_sampling()->set_n(16);
+  long_request.mutable_stopping()->set_max_tokens(1000);
+  grpc::ClientContext context;
+  const auto reader = verifier.stub().Generate(&context, long_request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(verifier.Generate(Formed(evicting)).status.ok());
+  const Output refused = verifier.Generate(Formed(other));
+  EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(testing::ReasonOf(refused.status), "GRAMMARS_FULL");
+  EXPECT_TRUE(testing::FindDetail<google::rpc::RetryInfo>(refused.status).has_value());
+  context.TryCancel();
+  while (reader->Read(&response)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED) << "it ran to this point";
+  EXPECT_TRUE(verifier.WaitUntil([](const EngineStats& stats) { return stats.num_running == 0; }));
+  Output served;
+  for (int i = 0; i < 1000 && !(served = verifier.Generate(Formed(other))).status.ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(served.status.ok()) << served.status.error_message();
+}
+
 TEST(GenerationFormat, ARequestThatIsAbortedWhileItsFormWaitsEndsAtOnce) {
   Config config = FormatConfig();
   config.grammars.limits.max_time = absl::Seconds(3);

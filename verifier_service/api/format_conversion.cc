@@ -49,7 +49,8 @@ absl::StatusOr<std::optional<GrammarSource>> ConvertFormat(const v1::GenerateReq
 }
 
 absl::Status FormatError(const v1::ResponseFormat& format, const absl::Status& refusal) {
-  if (!absl::IsInvalidArgument(refusal)) {  // a fault of ours, and not the client's deadline
+  if (base::IsPassing(refusal)) return refusal;  // no room now
+  if (!absl::IsInvalidArgument(refusal)) {       // a fault of ours, and not the client's deadline
     return absl::UnavailableError("response_format: the compiler of forms does not answer: try again");
   }
   const google::protobuf::FieldDescriptor* const field =

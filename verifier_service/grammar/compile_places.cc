@@ -4,26 +4,22 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/base/error_text.h"
 
 namespace foretoken::verifier {
-namespace {
 
-absl::Status Full(absl::string_view what) {
+absl::Status GrammarsFull(absl::string_view what) {
   return base::Passing(
       base::WithReason(absl::ResourceExhaustedError(absl::StrCat("response_format: ", what)), "GRAMMARS_FULL"));
 }
 
-}  // namespace
-
 absl::StatusOr<CompilePlaces::Place> CompilePlaces::Take(const std::string& tenant) {
   absl::MutexLock lock(&mutex_);
-  if (num_taken_ >= num_places_) return Full(absl::StrCat(num_places_, " formats wait to be compiled"));
+  if (num_taken_ >= num_places_) return GrammarsFull(absl::StrCat(num_places_, " formats wait to be compiled"));
   const auto of_tenant = taken_.find(tenant);
   const int32_t num_of_tenant = of_tenant == taken_.end() ? 0 : of_tenant->second;
   if (num_of_tenant >= std::max(num_places_ / 2, 1)) {
-    return Full(absl::StrCat(num_of_tenant, " formats of this tenant wait to be compiled"));
+    return GrammarsFull(absl::StrCat(num_of_tenant, " formats of this tenant wait to be compiled"));
   }
   ++num_taken_;
   ++taken_[tenant];

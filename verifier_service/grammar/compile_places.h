@@ -14,10 +14,15 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 
 namespace foretoken::verifier {
+
+// RESOURCE_EXHAUSTED, GRAMMARS_FULL, "response_format: WHAT". The same request may succeed a moment later.
+absl::Status GrammarsFull(absl::string_view what);
 
 class CompilePlaces {
  private:

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "spdlog/spdlog.h"
+#include "verifier_service/grammar/compile_places.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -21,10 +22,25 @@ std::string KeyOf(const GrammarSource& source) {
   return base::ToHex(digest.Finish());
 }
 
+// The grammar, which counts until the last of its users has gone.
+std::shared_ptr<const Grammar> Counted(std::shared_ptr<const Grammar> grammar,
+                                       std::shared_ptr<std::atomic<int64_t>> num_live_bytes) {
+  const auto num_bytes = static_cast<int64_t>(grammar->num_bytes());
+  *num_live_bytes += num_bytes;
+  const Grammar* const counted = grammar.get();
+  return {counted, [grammar = std::move(grammar), num_live_bytes = std::move(num_live_bytes),
+                    num_bytes](const Grammar*) mutable {
+            grammar.reset();
+            *num_live_bytes -= num_bytes;
+          }};
+}
+
 }  // namespace
 
 GrammarCompiler::GrammarCompiler(GrammarCompilerOptions options, GrammarTokens tokens)
-    : options_(std::move(options)), tokens_(std::move(tokens)) {}
+    : options_(std::move(options)),
+      tokens_(std::move(tokens)),
+      num_live_bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
 
 std::optional<GrammarCompiler::Result> GrammarCompiler::Find(const GrammarSource& source) {
   return FindKey(KeyOf(source));
@@ -42,6 +58,9 @@ GrammarCompiler::Result GrammarCompiler::Get(const GrammarSource& source) {
   const std::string key = KeyOf(source);
   absl::MutexLock lock(&process_mutex_);
   if (std::optional<Result> cached = FindKey(key)) return *std::move(cached);
+  if (const int64_t num_bytes = num_held_bytes(); num_bytes >= options_.max_held_bytes) {
+    return GrammarsFull(absl::StrCat("requests hold ", num_bytes, " bytes of compiled formats"));
+  }
   Result result = Compile(source);
   if (result.ok() || absl::IsInvalidArgument(result.status())) {
     const int64_t num_bytes = result.ok() ? static_cast<int64_t>((*result)->num_bytes()) : 0;
@@ -59,7 +78,8 @@ GrammarCompiler::Result GrammarCompiler::Compile(const GrammarSource& source) {
     process_ = std::make_unique<CompileProcess>(options_.program, std::exchange(tokens_, {}), options_.limits);
   }
   FT_ASSIGN_OR_RETURN(const std::string serialized, process_->Compile(source));
-  return Grammar::Parse(serialized, *vocabulary_);
+  FT_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar, Grammar::Parse(serialized, *vocabulary_));
+  return Counted(std::move(grammar), num_live_bytes_);
 }
 
 void GrammarCompiler::Add(Entry entry) {
@@ -77,6 +97,11 @@ void GrammarCompiler::Add(Entry entry) {
 int64_t GrammarCompiler::num_cached_bytes() const {
   absl::MutexLock lock(&mutex_);
   return num_cached_bytes_;
+}
+
+int64_t GrammarCompiler::num_held_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return *num_live_bytes_ - (num_cached_bytes_ - kEntryBytes * static_cast<int64_t>(entries_.size()));
 }
 
 }  // namespace foretoken::verifier

@@ -2,10 +2,14 @@
 // Gives out compiled grammars: from a cache by content, or from the compile process. What a compilation refused is
 // cached, too, so that a client cannot make the server try it again and again.
 //
+// Memory: the cache has a bound, and so has what requests hold beyond it. A grammar counts until its last user has
+// gone.
+//
 // Threads: any. One text is compiled at a time; further callers wait. The verifier calls it from a thread that only
 // compiles.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -28,7 +32,10 @@ struct GrammarCompilerOptions {
   // Runs as the compile process (compile_process.h).
   std::string program = "/proc/self/exe";
   CompileLimits limits;
-  int64_t max_cache_bytes = int64_t{256} << 20;  // of compiled grammars; running requests keep theirs beyond it
+  int64_t max_cache_bytes = int64_t{256} << 20;
+  // Of the grammars that only requests hold. Then the compiler compiles nothing; one more may have been compiled
+  // before.
+  int64_t max_held_bytes = int64_t{1} << 30;
 };
 
 class GrammarCompiler {
@@ -40,10 +47,12 @@ class GrammarCompiler {
   // The cached grammar or the cached refusal. Unset: the source must be compiled. Does not wait for a compilation.
   std::optional<Result> Find(const GrammarSource& source);
   // Compiles the source if it is not cached. INVALID_ARGUMENT with XGrammar's reason, or with FORMAT_TOO_COSTLY.
-  // UNAVAILABLE: the compile process is at fault, and a retry may help.
+  // UNAVAILABLE: the compile process is at fault, and a retry may help. RESOURCE_EXHAUSTED, GRAMMARS_FULL: requests
+  // hold as much as they may.
   Result Get(const GrammarSource& source);
 
   int64_t num_cached_bytes() const;
+  int64_t num_held_bytes() const;  // of the grammars that only requests hold
 
  private:
   struct Entry {
@@ -63,6 +72,7 @@ class GrammarCompiler {
   std::unique_ptr<CompileProcess> process_ ABSL_GUARDED_BY(process_mutex_);
   telemetry::LineLimit fault_lines_ ABSL_GUARDED_BY(process_mutex_);
 
+  const std::shared_ptr<std::atomic<int64_t>> num_live_bytes_;  // of all grammars; they may outlive the compiler
   mutable absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the most recently used first
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);

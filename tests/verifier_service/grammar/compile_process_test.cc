@@ -294,6 +294,35 @@ TEST(GrammarCompiler, DropsTheGrammarThatWasNotUsedForLongest) {
   EXPECT_TRUE(testing::Matches(*kept, "a"));  // a grammar in use lives on
 }
 
+TEST(GrammarCompiler, CompilesNothingWhileRequestsHoldTooMuch) {
+  GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 1}, testing::ByteTokens());
+  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
+  auto a = compiler.Get(source("a"));
+  ASSERT_TRUE(a.ok()) << a.status();
+  EXPECT_EQ(compiler.num_held_bytes(), 0) << "the cache holds it, too";
+  const auto b = compiler.Get(source("b"));
+  ASSERT_TRUE(b.ok()) << b.status();
+  EXPECT_EQ(compiler.num_held_bytes(), static_cast<int64_t>((*a)->num_bytes()));
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status refused = compiler.Get(source("c")).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
+    EXPECT_TRUE(base::IsPassing(refused));
+  }
+  EXPECT_FALSE(compiler.Find(source("c")).has_value()) << "the refusal passes";
+  EXPECT_TRUE(compiler.Get(source("b")).ok()) << "from the cache";
+  a = absl::CancelledError("its request has ended");
+  EXPECT_EQ(compiler.num_held_bytes(), 0);
+  EXPECT_TRUE(compiler.Get(source("c")).ok());
+}
+
+TEST(GrammarCompiler, AGrammarMayOutliveTheCompiler) {
+  auto compiler = std::make_unique<GrammarCompiler>(GrammarCompilerOptions{.program = kProgram}, testing::ByteTokens());
+  auto grammar = compiler->Get({.kind = GrammarKind::kRegex, .text = "a"});
+  compiler.reset();
+  EXPECT_TRUE(testing::Matches(*grammar, "a"));
+}
+
 TEST(GrammarCompiler, AFaultOfTheProcessIsNotRemembered) {
   GrammarCompiler compiler({.program = "/nowhere/foretoken"}, testing::ByteTokens());
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
