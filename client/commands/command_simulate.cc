@@ -28,7 +28,8 @@ ABSL_FLAG(std::string, replicas, "",
           "0: no speculation");
 ABSL_FLAG(absl::Duration, max_first_token, absl::Seconds(1),
           "Longest time to the first token that 99 of 100 requests may have; more counts as not served");
-ABSL_FLAG(double, seconds, 60, "Simulated seconds; the first third is not counted");
+ABSL_FLAG(double, seconds, 60,
+          "Simulated seconds, three times as many as the longest request takes; the first third is not counted");
 ABSL_FLAG(int32_t, max_running, 64, "The verifier's --max_running_samples");
 ABSL_FLAG(int32_t, max_queued, 256, "The verifier's --max_queued_requests");
 ABSL_FLAG(uint64_t, random_seed, 1, "Seed of the arrivals, the lengths and the accepted guesses");

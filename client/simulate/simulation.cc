@@ -72,6 +72,7 @@ class Simulation {
         load_(load),
         end_ms_(load.seconds * 1e3),
         begin_ms_(end_ms_ * kWarmUpShare),
+        arrivals_(~load.seed),
         random_(load.seed),
         verifiers_(cluster.num_verifiers) {
     for (size_t i = 0; cluster.speculates && i < profile.proposers.size(); ++i) {
@@ -103,16 +104,17 @@ class Simulation {
         if (load_.rate > 0) events_.push({.at_ms = NextArrival(event.at_ms)});
       }
     }
+    CountWaiting();
     return Summarise();
   }
 
  private:
   double Uniform() { return std::uniform_real_distribution<double>()(random_); }
-  double NextArrival(double now) { return now + std::exponential_distribution<double>(load_.rate / 1e3)(random_); }
-  bool IsCounted(double now) const { return now >= begin_ms_; }
+  double NextArrival(double now) { return now + std::exponential_distribution<double>(load_.rate / 1e3)(arrivals_); }
+  bool IsCounted(double at_ms) const { return at_ms >= begin_ms_; }
 
   void Arrive(double now) {
-    const ProfileRequest& lengths = profile_.requests[random_() % profile_.requests.size()];
+    const ProfileRequest& lengths = profile_.requests[arrivals_() % profile_.requests.size()];
     const auto idx = static_cast<int32_t>(next_verifier_++ % verifiers_.size());
     Verifier& verifier = verifiers_[idx];
     if (IsCounted(now)) ++num_arrived_;
@@ -187,6 +189,7 @@ class Simulation {
       const bool is_first = !request.first_token_ms.has_value();
       if (is_first) {
         request.first_token_ms = now;
+        if (IsCounted(request.arrived_ms)) first_token_ms_.push_back(now - request.arrived_ms);
       } else {
         if (request.has_tree) {
           const auto found = std::ranges::upper_bound(table.accepted, Uniform());
@@ -204,7 +207,7 @@ class Simulation {
     const auto ended =
         std::ranges::stable_partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
     for (const Request& request : ended) {
-      Count(request, now);
+      CountEnd(request, now);
       if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs});
     }
     verifier.running.erase(ended.begin(), ended.end());
@@ -231,18 +234,29 @@ class Simulation {
     return true;
   }
 
-  void Count(const Request& request, double now) {
-    if (request.arrived_ms < begin_ms_) return;
+  void CountEnd(const Request& request, double now) {
+    if (!IsCounted(now)) return;
     ++num_completed_;
-    first_token_ms_.push_back(*request.first_token_ms - request.arrived_ms);
     if (request.output_tokens > 1) {
       inter_token_ms_.push_back((now - *request.first_token_ms) / (request.output_tokens - 1));
     }
   }
 
+  // A request that still waits for its first token counts as if the token came at the end of the simulation.
+  void CountWaiting() {
+    const auto count = [this](const Request& request) {
+      if (request.first_token_ms.has_value() || !IsCounted(request.arrived_ms)) return;
+      first_token_ms_.push_back(end_ms_ - request.arrived_ms);
+    };
+    for (const Verifier& verifier : verifiers_) {
+      std::ranges::for_each(verifier.running, count);
+      std::ranges::for_each(verifier.queue, count);
+    }
+  }
+
   SimulationResult Summarise() {
     const double seconds = (end_ms_ - begin_ms_) / 1e3;
-    SimulationResult result;
+    SimulationResult result = {.num_arrived = num_arrived_};
     result.tokens_per_s = static_cast<double>(num_tokens_) / seconds;
     result.requests_per_s = static_cast<double>(num_completed_) / seconds;
     if (num_arrived_ > 0) result.refused_share = static_cast<double>(num_refused_) / static_cast<double>(num_arrived_);
@@ -264,7 +278,8 @@ class Simulation {
   const SimulatedCluster cluster_;
   const SimulatedLoad load_;
   const double end_ms_, begin_ms_;
-  std::mt19937_64 random_;
+  std::mt19937_64 arrivals_;       // draws times and lengths of requests, so that they are the same for every cluster
+  std::mt19937_64 random_;         // draws accepted guesses
   std::vector<StepTable> tables_;  // [sequences]
   std::vector<Verifier> verifiers_;
   std::vector<Group> groups_;  // of the proposers that are asked

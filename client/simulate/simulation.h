@@ -41,7 +41,9 @@ struct SimulatedCluster {
 struct SimulatedLoad {
   double rate = 0;          // requests per second, at random times; 0: a closed loop
   int32_t num_clients = 0;  // of a closed loop: each sends its next request when its last one has ended
-  double seconds = 60;      // simulated; the first third is not counted
+  // Simulated; the first third is not counted. Requests end at the rate at which they arrive only if they take less
+  // than that third.
+  double seconds = 60;
   uint64_t seed = 1;
 };
 
@@ -52,11 +54,14 @@ struct SimulatedProposer {
 };
 
 struct SimulationResult {
+  int64_t num_arrived = 0;  // requests
   double tokens_per_s = 0;
-  double requests_per_s = 0;  // completed
+  double requests_per_s = 0;  // completed, whenever they arrived
   double refused_share = 0;   // of the requests that arrived
+  // Of the requests that arrived and were not refused. A request that still waits at the end counts with the time that
+  // it has waited so far.
   std::optional<Distribution> time_to_first_token_ms = std::nullopt;
-  std::optional<Distribution> inter_token_ms = std::nullopt;  // mean of each request
+  std::optional<Distribution> inter_token_ms = std::nullopt;  // mean of each completed request
   double tokens_per_step = 0;                                 // of a sequence
   double verifier_busy_share = 0;
   std::vector<SimulatedProposer> proposers = {};  // as in the profile; empty without speculation

@@ -47,8 +47,9 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
     SimulatedLoad tried_load = load;
     tried_load.rate = rate;
     const SimulationResult result = Simulate(profile, tried, tried_load);
-    return result.refused_share == 0 && result.time_to_first_token_ms.has_value() &&
-           result.time_to_first_token_ms->p99 <= question.max_first_token_ms;
+    if (result.refused_share > 0) return false;
+    const std::optional<Distribution>& first_token_ms = result.time_to_first_token_ms;
+    return !first_token_ms.has_value() || first_token_ms->p99 <= question.max_first_token_ms;
   };
   if (!question.num_verifiers.has_value() && load.rate > 0) {
     cluster.num_verifiers = Fewest(kMostVerifiers, [&](int32_t num) {
@@ -75,8 +76,13 @@ absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& questi
   }
   Sizing sizing = {.cluster = cluster, .result = Simulate(profile, cluster, load)};
   if (load.rate <= 0) return sizing;
+  if (sizing.result.num_arrived == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("seconds: expected a time in which requests arrive after the first third, got ", load.seconds));
+  }
   double good = load.rate, bad = load.rate;
-  while (serves(cluster, bad) && bad < load.rate * kMaxRateFactor) {
+  while (serves(cluster, bad)) {
+    if (bad >= load.rate * kMaxRateFactor) return sizing;  // no rate up to this one breaks it
     good = bad;
     bad *= 2;
   }

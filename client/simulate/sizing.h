@@ -22,11 +22,13 @@ struct SizingQuestion {
 struct Sizing {
   SimulatedCluster cluster;
   SimulationResult result;
-  std::optional<double> breaking_rate = std::nullopt;  // requests per second that this cluster does not serve; of rates
+  // Requests per second that this cluster does not serve. Unset: it does not serve the load already, or it serves 1024
+  // times the load, or the loop is closed.
+  std::optional<double> breaking_rate = std::nullopt;
 };
 
-// INVALID_ARGUMENT as CheckSimulation; RESOURCE_EXHAUSTED if no number of verifiers serves the load,
-// or no number of replicas answers in time.
+// INVALID_ARGUMENT as CheckSimulation, and if no request arrives in the time that counts. RESOURCE_EXHAUSTED if no
+// number of verifiers serves the load, or no number of replicas answers in time.
 absl::StatusOr<Sizing> Size(const Profile& profile, const SizingQuestion& question, const SimulatedLoad& load);
 
 }  // namespace foretoken::client

@@ -88,6 +88,34 @@ TEST(Simulate, BeyondTheQueueRequestsAreRefused) {
   EXPECT_NEAR(light.requests_per_s, 1, 0.15);
 }
 
+TEST(Simulate, LongRequestsEndAtTheRateAtWhichTheyArrive) {
+  Profile profile = SimpleProfile();
+  profile.requests = {{.prompt_tokens = 10, .output_tokens = 1601}};  // 16 s
+  const SimulationResult result =
+      Simulate(profile, {.num_verifiers = 16, .speculates = false}, {.rate = 40, .seconds = 60});
+  EXPECT_EQ(result.refused_share, 0);
+  EXPECT_NEAR(result.requests_per_s, 40, 2);
+  EXPECT_NEAR(result.inter_token_ms->p50, 10, 0.1);
+}
+
+TEST(Simulate, ARequestThatWaitsToTheEndIsLateByItsAge) {
+  Profile profile = SimpleProfile();
+  profile.requests = {{.prompt_tokens = 10, .output_tokens = 6000}};  // 60 s, and the others wait behind it
+  const SimulationResult result =
+      Simulate(profile, {.speculates = false, .max_running = 1}, {.rate = 1, .seconds = 60});
+  ASSERT_TRUE(result.time_to_first_token_ms.has_value());
+  EXPECT_GT(result.time_to_first_token_ms->p99, 35'000);
+  EXPECT_LE(result.time_to_first_token_ms->p99, 40'000) << "it arrived after the first third of 60 s";
+}
+
+TEST(Simulate, EveryClusterMeetsTheSameRequests) {
+  const auto num_arrived = [](int32_t num_verifiers) {
+    return Simulate(SimpleProfile(), {.num_verifiers = num_verifiers}, {.rate = 3, .seconds = 60}).num_arrived;
+  };
+  EXPECT_NEAR(static_cast<double>(num_arrived(1)), 3 * 40, 40);
+  EXPECT_EQ(num_arrived(1), num_arrived(50));
+}
+
 TEST(Simulate, ARefusedClientOfAClosedLoopComesAgain) {
   const SimulatedCluster cluster = {.speculates = false, .max_running = 2, .max_queued = 1};
   const SimulationResult result = Simulate(SimpleProfile(), cluster, {.num_clients = 6, .seconds = 300});
@@ -143,9 +171,29 @@ TEST(Size, FindsTheFewestReplicasOfEachProposer) {
   EXPECT_EQ(Size(profile, {.num_replicas = {6}}, load)->cluster.num_replicas, (std::vector<int32_t>{6, 1}));
 }
 
+TEST(Size, ServesRequestsThatEndAfterTheSimulation) {
+  Profile profile = SimpleProfile();
+  profile.requests = {{.prompt_tokens = 10, .output_tokens = 6000}};  // 60 s
+  const auto sizing = Size(profile, {.cluster = {.speculates = false}}, {.rate = 1, .seconds = 60});
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  EXPECT_LE(sizing->cluster.num_verifiers, 2) << "60 requests run at the end, and 64 have room";
+}
+
+TEST(Size, NamesNoBreakingRateThatItHasNotFound) {
+  const auto sizing = Size(SimpleProfile(), {.num_verifiers = 1000}, {.rate = 1, .seconds = 15});
+  ASSERT_TRUE(sizing.ok()) << sizing.status();
+  EXPECT_FALSE(sizing->breaking_rate.has_value()) << "it serves " << *sizing->breaking_rate;
+}
+
+TEST(Size, SaysThatTheTimeIsTooShortForARequest) {
+  const absl::Status status = Size(SimpleProfile(), {}, {.rate = 0.001, .seconds = 60}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "seconds: expected a time in which requests arrive after the first third, got 60");
+}
+
 TEST(Size, SaysThatNoNumberIsEnough) {
   Profile profile = SimpleProfile();
-  profile.plain[0].step_ms = profile.speculative[0].step_ms = 2000;
+  profile.rows[0].step_ms = 2000;  // of a prompt's step
   const auto sizing = Size(profile, {}, {.rate = 1, .seconds = 60});
   EXPECT_EQ(sizing.status().code(), absl::StatusCode::kResourceExhausted);
 }
