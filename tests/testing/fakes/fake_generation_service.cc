@@ -46,13 +46,19 @@ grpc::Status FakeGenerationService::Generate(grpc::ServerContext* context, const
     absl::MutexLock lock(&mutex_);
     requests_.push_back(*request);
     script = script_;
+    const std::string& id = request->request_id();
+    if (keeps_requests_ && !id.empty() && !kept_ids_.insert(id).second) {
+      return {grpc::StatusCode::ALREADY_EXISTS, absl::StrCat("request_id: ", id, " is in use")};
+    }
   }
   return script(*request, *context, [writer](const GenerateResponse& response) { return writer->Write(response); });
 }
 
 grpc::Status FakeGenerationService::Abort(grpc::ServerContext* /*context*/, const foretoken::v1::AbortRequest* request,
                                           foretoken::v1::AbortResponse* response) {
-  response->set_aborted(keeps_requests_ || (request->request_id() == "running" && request->tenant().empty()));
+  absl::MutexLock lock(&mutex_);
+  const bool is_kept = kept_ids_.erase(request->request_id()) > 0;
+  response->set_aborted(is_kept || (request->request_id() == "running" && request->tenant().empty()));
   return grpc::Status::OK;
 }
 

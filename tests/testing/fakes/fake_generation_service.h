@@ -11,6 +11,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
 
   std::string target() const;
   void set_script(GenerateScript script);
-  // Whether every request seems to run on for ever.
+  // Whether a request with an id runs on until Abort, also if its client cancels it.
   void set_keeps_requests(bool keeps) { keeps_requests_ = keeps; }
   void set_has_chat_template(bool has) { has_chat_template_ = has; }
   std::vector<foretoken::v1::GenerateRequest> requests() const;
@@ -53,6 +54,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
   mutable absl::Mutex mutex_;
   GenerateScript script_;
   std::vector<foretoken::v1::GenerateRequest> requests_;
+  std::set<std::string> kept_ids_;
   std::atomic<bool> keeps_requests_ = false;
   std::atomic<bool> has_chat_template_ = true;
   int port_ = 0;
