@@ -44,6 +44,20 @@ TEST_P(SharedProposer, ServesTwoVerifiersAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, SharedProposer, EveryMethod(), NameOf);
 
+TEST(FullProposer, LetsItsVerifierSayHowManySequencesWaitForRoom) {
+  ServiceProcess proposer("foretoken_proposer", {"--max_sessions=4"});  // a stream may take half of them
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  client::GenerationClient client = Connect(verifier);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
+  const auto num_waiting = [&] { return verifier.Metric("foretoken_proposer_waiting_sessions"); };
+  StreamLoad load(client, {.num_streams = 4});
+  EXPECT_TRUE(WaitUntil([&] { return num_waiting() == 2; }));
+  EXPECT_TRUE(load.AcceptsMore());
+  EXPECT_EQ(verifier.Metric("foretoken_proposer_refusals_total"), 0) << "the verifier asks no full replica";
+  load.ExpectTheTokensOfNoSpeculation();
+  EXPECT_TRUE(WaitUntil([&] { return num_waiting() == 0; }));
+}
+
 TEST(ManyProposers, OfSeveralMethodsAndReplicasServeOneVerifierAndMayLeave) {
   constexpr int kNumStreams = 4;
   const std::string draft_flag = "--model=" + testing::SourcePath("deploy/demo/draft");

@@ -287,8 +287,14 @@ void AddProposerCounts(const EngineStats& stats, const ProposerPool& pool, std::
   }
   MetricFamily connected =
       Family(MetricType::Gauge, "foretoken_proposer_replicas_connected", "Replicas whose stream is open.");
-  for (const ProposerStatus& status : pool.GetStatus()) AddOfProposer(status.name, status.num_connected, &connected);
-  families->insert(families->end(), {std::move(proposed), std::move(accepted), std::move(connected)});
+  MetricFamily waiting = Family(MetricType::Gauge, "foretoken_proposer_waiting_sessions",
+                                "Sequences without a session, because no connected replica has room.");
+  for (const ProposerStatus& status : pool.GetStatus()) {
+    AddOfProposer(status.name, status.num_connected, &connected);
+    AddOfProposer(status.name, static_cast<double>(status.num_waiting), &waiting);
+  }
+  families->insert(families->end(),
+                   {std::move(proposed), std::move(accepted), std::move(connected), std::move(waiting)});
 }
 
 }  // namespace

@@ -89,8 +89,9 @@ struct MissingSessions {
 };
 
 struct ProposerStatus {
-  std::string name;  // the method
-  int32_t num_connected = 0;
+  std::string name;           // the method
+  int32_t num_connected = 0;  // replicas
+  size_t num_waiting = 0;     // sequences without a session, though a connected replica takes contexts of their length
 };
 
 // Implemented by the pool and by the in-process proposers of the tests.

@@ -120,7 +120,9 @@ MissingSessions ProposerPool::FindMissing(SequenceId sequence_id) const {
 std::vector<ProposerStatus> ProposerPool::GetStatus() const {
   const std::lock_guard lock(keeper_->mutex);
   std::vector<ProposerStatus> statuses;
-  for (const std::string& name : keeper_->names) statuses.push_back({.name = name});
+  for (uint32_t i = 0; i < keeper_->names.size(); ++i) {
+    statuses.push_back({.name = keeper_->names[i], .num_waiting = keeper_->book.num_waiting(i)});
+  }
   for (const auto& [id, link] : keeper_->links) {
     if (link->stream != nullptr) ++statuses[link->proposer_idx].num_connected;
   }

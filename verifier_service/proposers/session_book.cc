@@ -129,10 +129,7 @@ void SessionBook::AddReplica(ReplicaId replica_id, uint32_t proposer_idx, const 
   replica.limits = limits;
   if (limits.features != nullptr) replica.features.emplace(limits.features);
   for (auto& [sequence_id, sequence] : sequences_) {
-    const bool is_allowed = (sequence.proposers >> proposer_idx & 1) != 0;
-    if (is_allowed && !sequence.placements[proposer_idx].replica_id.has_value()) {
-      Place(sequence_id, sequence, proposer_idx, now);
-    }
+    if (sequence.Misses(proposer_idx)) Place(sequence_id, sequence, proposer_idx, now);
   }
 }
 
@@ -153,8 +150,7 @@ MissingSessions SessionBook::FindMissing(SequenceId sequence_id) const {
   const auto it = sequences_.find(sequence_id);
   if (it == sequences_.end()) return missing;
   for (uint32_t i = 0; i < num_proposers_; ++i) {
-    const bool may_serve = (it->second.proposers >> i & 1) != 0;
-    if (!may_serve || it->second.placements[i].replica_id.has_value()) continue;
+    if (!it->second.Misses(i)) continue;
     const bool is_connected =
         std::ranges::any_of(replicas_, [i](const auto& replica) { return replica.second.proposer_idx == i; });
     (is_connected ? missing.refusing : missing.absent) |= 1u << i;
@@ -186,12 +182,10 @@ std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, ui
   const Placement& placement = sequence.placements[proposer_idx];
   std::optional<std::pair<size_t, ReplicaId>> best;  // with the fewest sessions, then the oldest stream
   for (const auto& [replica_id, replica] : replicas_) {
-    if (replica.proposer_idx != proposer_idx) continue;
+    if (!Fits(replica, proposer_idx, sequence)) continue;
     // A message opens sessions before it closes others, so those that it closes still count.
     const size_t num_sessions = replica.sessions.size() + replica.closes.size();
     if (replica.limits.max_sessions != 0 && num_sessions >= replica.limits.max_sessions) continue;
-    if (replica.limits.max_context_tokens != 0 && sequence.token_ids.size() > replica.limits.max_context_tokens)
-      continue;
     if (std::count(placement.refused_by.begin(), placement.refused_by.end(), replica_id) != 0) continue;
     const std::pair candidate(replica.sessions.size(), replica_id);
     if (!best.has_value() || candidate < *best) best = candidate;
@@ -414,6 +408,14 @@ std::optional<absl::Time> SessionBook::SilentSince(ReplicaId replica_id) const {
 size_t SessionBook::num_sessions(ReplicaId replica_id) const {
   const auto it = replicas_.find(replica_id);
   return it == replicas_.end() ? 0 : it->second.sessions.size();
+}
+
+size_t SessionBook::num_waiting(uint32_t proposer_idx) const {
+  return std::ranges::count_if(sequences_, [&](const auto& entry) {
+    const Sequence& sequence = entry.second;
+    const auto fits = [&](const auto& replica) { return Fits(replica.second, proposer_idx, sequence); };
+    return sequence.Misses(proposer_idx) && std::ranges::any_of(replicas_, fits);
+  });
 }
 
 }  // namespace foretoken::verifier

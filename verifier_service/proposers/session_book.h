@@ -141,6 +141,8 @@ class SessionBook {
   const Totals& totals(uint32_t proposer_idx) const { return totals_[proposer_idx]; }
   // The number of a replica's sessions.
   size_t num_sessions(ReplicaId replica_id) const;
+  // The number of sequences that have no session of this proposer, though a replica takes contexts of their length.
+  size_t num_waiting(uint32_t proposer_idx) const;
 
  private:
   // A sequence's relation to one proposer.
@@ -168,6 +170,9 @@ class SessionBook {
     bool IsTold(uint32_t proposer_idx) const { return (told >> proposer_idx & 1) != 0; }
     void SetMask(std::span<const uint32_t> allowed_tokens) {
       mask = speculation::AllowedTokensBytes(allowed_tokens, rpc::kMaxAllowedTokensBytes);
+    }
+    bool Misses(uint32_t proposer_idx) const {
+      return (proposers >> proposer_idx & 1) != 0 && !placements[proposer_idx].replica_id.has_value();
     }
     bool WantsTree(uint32_t proposer_idx) const { return IsTold(proposer_idx) && node_budget > 0; }
   };
@@ -203,6 +208,11 @@ class SessionBook {
     int32_t num_missed_waits = 0;
   };
 
+  // Whether the replica is one of this proposer and takes a context of this length, if it has room.
+  static bool Fits(const Replica& replica, uint32_t proposer_idx, const Sequence& sequence) {
+    const uint64_t limit = replica.limits.max_context_tokens;
+    return replica.proposer_idx == proposer_idx && (limit == 0 || sequence.token_ids.size() <= limit);
+  }
   void Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now);
   std::optional<ReplicaId> ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const;
   void Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now);

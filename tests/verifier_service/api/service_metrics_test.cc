@@ -125,6 +125,7 @@ TEST_F(EngineMetrics, CountsTheTokensStepsAndSamplesOfTheEngine) {
 TEST_F(EngineMetrics, HasAZeroForWhatAProposerWithoutAConnectionHasNotDone) {
   EXPECT_THAT(values_, IsSupersetOf({Value("foretoken_proposed_tokens_total,proposer=ngram", 0),
                                      Value("foretoken_proposer_replicas_connected,proposer=ngram", 0),
+                                     Value("foretoken_proposer_waiting_sessions,proposer=ngram", 0),
                                      Value("foretoken_proposer_bad_trees_total,proposer=ngram", 0),
                                      Value("foretoken_proposer_refusals_total,proposer=ngram,reason=stream_full", 0),
                                      Value("foretoken_unknown_sessions_total,proposer=ngram", 0),

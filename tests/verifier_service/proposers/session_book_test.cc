@@ -297,24 +297,6 @@ TEST_F(SessionBookTest, ARefusedSequenceTriesAnotherReplicaThenWaitsWithBackoff)
   EXPECT_EQ(Next(10).opens(0).session_id(), 2);  // ids are never reused
 }
 
-TEST_F(SessionBookTest, KnowsWhyASequenceHasNoSession) {
-  Open(1, {5}, /*proposers=*/1);
-  EXPECT_EQ(book_.FindMissing(1).absent, 1u);  // and not the other proposer, which may not serve it
-  EXPECT_EQ(book_.FindMissing(1).refusing, 0u);
-  book_.AddReplica(10, 0, {.max_sessions = 1}, kNow);
-  EXPECT_EQ(book_.FindMissing(1).absent | book_.FindMissing(1).refusing, 0u);
-  Open(2, {5}, /*proposers=*/3);  // the replica is full
-  EXPECT_EQ(book_.FindMissing(2).refusing, 1u);
-  EXPECT_EQ(book_.FindMissing(2).absent, 2u);
-  Next(10);
-  Refuse(10, 1);
-  EXPECT_EQ(book_.FindMissing(1).refusing, 1u);
-  book_.RemoveReplica(10, kNow);
-  EXPECT_EQ(book_.FindMissing(1).absent, 1u);
-  book_.Close(1);
-  EXPECT_EQ(book_.FindMissing(1).absent, 0u);
-}
-
 TEST_F(SessionBookTest, AnUnknownSessionIsReopenedUnderANewIdButNotForever) {
   book_.AddReplica(10, 0, {}, kNow);
   Open(1, {5, 6});
