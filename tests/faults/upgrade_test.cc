@@ -55,14 +55,16 @@ TEST(Versions, FieldsOfALaterVersionChangeNothing) {
   EXPECT_EQ(verifier.Metric("foretoken_proposer_breaks_total"), 0);
 }
 
-// As Kubernetes does it: the new pod first, then SIGTERM to an old one. Every second program is of a later version.
+// As Kubernetes does it: the new pod first, then SIGTERM to an old one. The new programs are of a later version: a
+// relay stands before each.
 TEST(RollingUpgrade, OfVerifiersAndProposersDropsNoStream) {
   const auto old_ngram = Start("foretoken_proposer", {}), new_ngram = Start("foretoken_proposer", {});
-  NewerPeer new_version(new_ngram->address());
+  NewerPeer newer_ngram(new_ngram->address());
   const std::vector<std::string> flags = {
-      absl::StrCat("--proposer=ngram=static:", old_ngram->address(), ",", new_version.address()), "--drain_grace=60s"};
+      absl::StrCat("--proposer=ngram=static:", old_ngram->address(), ",", newer_ngram.address()), "--drain_grace=60s"};
   const auto first = Start("foretoken_verifier", flags), second = Start("foretoken_verifier", flags);
-  client::GenerationClient client = ConnectToAll({first->address(), second->address()});
+  NewerPeer newer_second(second->address());
+  client::GenerationClient client = ConnectToAll({first->address(), newer_second.address()});
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
   StreamLoad load(client, {.num_streams = 6});
   ASSERT_TRUE(load.AcceptsMore());
@@ -73,6 +75,8 @@ TEST(RollingUpgrade, OfVerifiersAndProposersDropsNoStream) {
   EXPECT_TRUE(load.AcceptsMore()) << "from the proposer that is left";
   load.ExpectTheTokensOfNoSpeculation();  // and no error
   EXPECT_GT(second->Metric("foretoken_generated_tokens_total"), 0);
+  EXPECT_GT(newer_second.num_messages(), 10);
+  EXPECT_GT(newer_ngram.num_messages(), 10);
 }
 
 }  // namespace
