@@ -32,6 +32,15 @@ ABSL_FLAG(double, seconds, 60,
           "Simulated seconds, three times as many as the longest request takes; the first third is not counted");
 ABSL_FLAG(int32_t, max_running, 64, "The verifier's --max_running_samples");
 ABSL_FLAG(int32_t, max_queued, 256, "The verifier's --max_queued_requests");
+ABSL_FLAG(int32_t, max_step_rows, foretoken::client::PromptBounds().max_step_rows,
+          "The verifier's flag of this name: tokens in one forward pass");
+ABSL_FLAG(double, max_inter_token_growth, foretoken::client::PromptBounds().max_inter_token_growth,
+          "The verifier's flag of this name: how many times longer prompts may make a step while others stream");
+ABSL_FLAG(absl::Duration, burst_window, absl::Milliseconds(foretoken::client::PromptBounds().burst_window_ms),
+          "The verifier's flag of this name: prompts that begin up to this long after a stream's first token belong to "
+          "its burst");
+ABSL_FLAG(int32_t, max_burst_prompt_tokens, foretoken::client::PromptBounds().max_burst_prompt_tokens,
+          "The verifier's flag of this name: a longer prompt belongs to no burst");
 ABSL_FLAG(uint64_t, random_seed, 1, "Seed of the arrivals, the lengths and the accepted guesses");
 
 namespace foretoken::client {
@@ -65,6 +74,15 @@ absl::Status ReadReplicas(const Profile& profile, SizingQuestion& question) {
     question.num_replicas[found - profile.proposers.begin()] = num;
   }
   return absl::OkStatus();
+}
+
+SimulatedCluster ClusterFromFlags() {
+  return {.max_running = absl::GetFlag(FLAGS_max_running),
+          .max_queued = absl::GetFlag(FLAGS_max_queued),
+          .prompts = {.max_step_rows = absl::GetFlag(FLAGS_max_step_rows),
+                      .max_inter_token_growth = absl::GetFlag(FLAGS_max_inter_token_growth),
+                      .max_burst_prompt_tokens = absl::GetFlag(FLAGS_max_burst_prompt_tokens),
+                      .burst_window_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_burst_window))}};
 }
 
 std::string Milliseconds(const std::optional<Distribution>& distribution, double Distribution::*member) {
@@ -140,9 +158,8 @@ absl::Status RunSimulation(const std::vector<std::string>& arguments) {
                               .num_clients = rate == 0 ? absl::GetFlag(FLAGS_clients) : 0,
                               .seconds = absl::GetFlag(FLAGS_seconds),
                               .seed = absl::GetFlag(FLAGS_random_seed)};
-  SizingQuestion question = {
-      .cluster = {.max_running = absl::GetFlag(FLAGS_max_running), .max_queued = absl::GetFlag(FLAGS_max_queued)},
-      .max_first_token_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_max_first_token))};
+  SizingQuestion question = {.cluster = ClusterFromFlags(),
+                             .max_first_token_ms = absl::ToDoubleMilliseconds(absl::GetFlag(FLAGS_max_first_token))};
   if (const int32_t num = absl::GetFlag(FLAGS_verifiers); num != 0) question.num_verifiers = num;
   FT_RETURN_IF_ERROR(ReadReplicas(profile, question));
   FT_ASSIGN_OR_RETURN(const Sizing sizing, Size(profile, question, load));

@@ -43,7 +43,7 @@ int32_t NumPromptRows(std::span<const SimulatedPrompt> prompts, std::span<const 
     if (is_peer && !is_long(prompt)) num_unbounded += prompt.num_left;
   }
   const double prompts_per_stream = static_cast<double>(prompts.size()) / static_cast<double>(num_protected);
-  const double growth = 1 + (bounds.max_growth - 1) * std::max(1.0, prompts_per_stream);
+  const double growth = 1 + (bounds.max_inter_token_growth - 1) * std::max(1.0, prompts_per_stream);
   return std::max(RowsWithin(growth, num_decoding, room, rows),
                   static_cast<int32_t>(std::min<int64_t>(num_unbounded, room)));
 }

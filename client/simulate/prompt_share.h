@@ -19,9 +19,10 @@ struct SimulatedPrompt {
   double began_ms = 0;   // when it left the queue
 };
 
+// The verifier's flags of these names, with their defaults.
 struct PromptBounds {
   int32_t max_step_rows = 512;
-  double max_growth = 1.4;  // of a step's time
+  double max_inter_token_growth = 1.4;  // of a step's time
   int32_t max_burst_prompt_tokens = 1024;
   double burst_window_ms = 100;
 };

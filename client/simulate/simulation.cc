@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "client/simulate/levels.h"
 #include "client/simulate/prompt_share.h"
+#include "common/base/status_macros.h"
 
 namespace foretoken::client {
 namespace {
@@ -25,6 +27,8 @@ constexpr double kTurnaroundMs = 0.2;
 // When a client of a closed loop tries again after a refusal, as the verifier's pushback says.
 constexpr double kRetryMs = 1000;
 constexpr int32_t kMaxVerifiers = 100'000;
+constexpr int32_t kMaxStepRows = 1'000'000;
+constexpr double kMaxBurstWindowMs = 3'600'000;
 
 struct Request {
   double arrived_ms = 0;
@@ -293,31 +297,51 @@ class Simulation {
   std::vector<double> first_token_ms_, inter_token_ms_;
 };
 
+template <typename Expected, typename Got>
+absl::Status Wrong(absl::string_view field, const Expected& expected, const Got& got) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": expected ", expected, ", got ", got));
+}
+
+absl::Status CheckPrompts(const PromptBounds& prompts, int32_t max_running) {
+  if (prompts.max_step_rows < max_running || prompts.max_step_rows > kMaxStepRows) {
+    return Wrong("max_step_rows", absl::StrCat("max_running, ", max_running, ", to ", kMaxStepRows),
+                 prompts.max_step_rows);
+  }
+  if (!(prompts.max_inter_token_growth >= 1)) {
+    return Wrong("max_inter_token_growth", "at least 1", prompts.max_inter_token_growth);
+  }
+  if (prompts.max_burst_prompt_tokens < 0) {
+    return Wrong("max_burst_prompt_tokens", "at least 0", prompts.max_burst_prompt_tokens);
+  }
+  if (!(prompts.burst_window_ms >= 0 && prompts.burst_window_ms <= kMaxBurstWindowMs)) {
+    return Wrong("burst_window", "0 to 1h", absl::FormatDuration(absl::Milliseconds(prompts.burst_window_ms)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckSimulation(const Profile& profile, const SimulatedCluster& cluster, const SimulatedLoad& load) {
-  const auto wrong = [](absl::string_view field, const auto& expected, auto got) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": expected ", expected, ", got ", got));
-  };
   if (cluster.num_verifiers < 1 || cluster.num_verifiers > kMaxVerifiers) {
-    return wrong("verifiers", absl::StrCat("1 to ", kMaxVerifiers), cluster.num_verifiers);
+    return Wrong("verifiers", absl::StrCat("1 to ", kMaxVerifiers), cluster.num_verifiers);
   }
   if (!cluster.num_replicas.empty() && cluster.num_replicas.size() != profile.proposers.size()) {
-    return wrong("replicas", absl::StrCat("a number for each of ", profile.proposers.size(), " proposers"),
+    return Wrong("replicas", absl::StrCat("a number for each of ", profile.proposers.size(), " proposers"),
                  cluster.num_replicas.size());
   }
   for (const int32_t num : cluster.num_replicas) {
-    if (num < 1 || num > kMaxVerifiers) return wrong("replicas", absl::StrCat("1 to ", kMaxVerifiers), num);
+    if (num < 1 || num > kMaxVerifiers) return Wrong("replicas", absl::StrCat("1 to ", kMaxVerifiers), num);
   }
   if (cluster.max_running < 1 || cluster.max_running > 4096)
-    return wrong("max_running", "1 to 4096", cluster.max_running);
-  if (cluster.max_queued < 0) return wrong("max_queued", "at least 0", cluster.max_queued);
-  if (!(load.rate >= 0 && load.rate <= 1e7)) return wrong("rate", "0 to 1e7 requests per second", load.rate);
-  if (load.num_clients < 0 || load.num_clients > 10'000'000) return wrong("clients", "0 to 1e7", load.num_clients);
+    return Wrong("max_running", "1 to 4096", cluster.max_running);
+  if (cluster.max_queued < 0) return Wrong("max_queued", "at least 0", cluster.max_queued);
+  FT_RETURN_IF_ERROR(CheckPrompts(cluster.prompts, cluster.max_running));
+  if (!(load.rate >= 0 && load.rate <= 1e7)) return Wrong("rate", "0 to 1e7 requests per second", load.rate);
+  if (load.num_clients < 0 || load.num_clients > 10'000'000) return Wrong("clients", "0 to 1e7", load.num_clients);
   if ((load.rate > 0) == (load.num_clients > 0)) {
     return absl::InvalidArgumentError("expected either a rate or a number of clients");
   }
-  if (!(load.seconds >= 1 && load.seconds <= 86'400)) return wrong("seconds", "1 to 86400", load.seconds);
+  if (!(load.seconds >= 1 && load.seconds <= 86'400)) return Wrong("seconds", "1 to 86400", load.seconds);
   return absl::OkStatus();
 }
 

@@ -163,6 +163,27 @@ TEST(ForetokenSimulate, PrintsATableOrJson) {
               HasSubstr("--replicas: expected a number, or NAME=NUMBER with a proposer of the profile, got suffix=3"));
 }
 
+TEST(ForetokenSimulate, TakesTheVerifiersLimitsOfPrompts) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/profile.json";
+  std::ofstream(path) << R"({"format": 3, "model": "m", "proposers": [],
+    "rows": [{"num_rows": 1, "step_ms": 10}, {"num_rows": 1001, "step_ms": 1010}],
+    "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 10, "accepted_lengths": [1]}],
+    "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 10, "accepted_lengths": [1]}],
+    "requests": [{"prompt_tokens": 200, "output_tokens": 50}]})";
+  const auto first_token_ms = [&](const std::string& flags) {
+    const std::string arguments = absl::StrCat("simulate ", path, " --rate=1 --verifiers=1 --json ", flags);
+    return nlohmann::json::parse(RunShell(arguments).out)["time_to_first_token_ms"]["mean"].get<double>();
+  };
+  const double usual_ms = first_token_ms("");
+  EXPECT_GT(first_token_ms("--max_step_rows=64"), 1.05 * usual_ms) << "a prompt takes four steps";
+  EXPECT_LT(first_token_ms("--max_inter_token_growth=9"), 0.8 * usual_ms) << "a stream leaves prompts more rows";
+  EXPECT_LT(first_token_ms("--burst_window=10s"), 0.8 * usual_ms) << "every prompt belongs to a stream's burst";
+  EXPECT_GT(first_token_ms("--burst_window=10s --max_burst_prompt_tokens=0"), 1.5 * usual_ms) << "no prompt does";
+  EXPECT_THAT(RunShell(absl::StrCat("simulate ", path, " --rate=1 --max_running=600 2>&1")).out,
+              HasSubstr("max_step_rows: expected max_running, 600, to 1000000, got 512"));
+}
+
 TEST(ForetokenSimulate, NamesWhatItCannotUse) {
   EXPECT_THAT(RunShell("simulate 2>&1").out, HasSubstr("expected one argument: the file of a profile"));
   EXPECT_THAT(RunShell("simulate /no/such/file 2>&1").out, HasSubstr("NOT_FOUND: cannot read /no/such/file"));

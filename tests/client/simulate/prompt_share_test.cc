@@ -5,6 +5,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "verifier_service/engine/engine.h"
+#include "verifier_service/planner/prompt_rows.h"
 
 namespace foretoken::client {
 namespace {
@@ -16,6 +18,15 @@ const std::vector<ProfileRows> kRows = {{.num_rows = 1, .step_ms = 10}, {.num_ro
 
 int32_t NumRows(const std::vector<SimulatedPrompt>& prompts, const std::vector<double>& first_token_ms) {
   return NumPromptRows(prompts, first_token_ms, {}, kRows);
+}
+
+TEST(PromptBounds, AreTheVerifiersUnlessTheyAreSet) {
+  const PromptBounds bounds;
+  const verifier::PromptLimits limits;
+  EXPECT_EQ(bounds.max_step_rows, verifier::EngineConfig().max_step_rows);
+  EXPECT_FLOAT_EQ(static_cast<float>(bounds.max_inter_token_growth), limits.max_inter_token_growth);
+  EXPECT_EQ(bounds.max_burst_prompt_tokens, limits.max_burst_prompt_tokens);
+  EXPECT_EQ(absl::Milliseconds(bounds.burst_window_ms), limits.burst_window);
 }
 
 TEST(NumPromptRows, WithoutDecodingSequencesPromptsGetTheStep) {
@@ -36,7 +47,7 @@ TEST(NumPromptRows, PromptsOfOneBurstAreNot) {
 TEST(NumPromptRows, ManyPromptsBesideFewSequencesGetMore) {
   const SimulatedPrompt later = {.num_left = 20, .began_ms = 500};
   const std::vector<SimulatedPrompt> prompts = {later, later, later};
-  EXPECT_EQ(NumPromptRows(prompts, std::vector<double>{0}, {.max_growth = 1.5}, kRows), 15)
+  EXPECT_EQ(NumPromptRows(prompts, std::vector<double>{0}, {.max_inter_token_growth = 1.5}, kRows), 15)
       << "1 + 3 x 0.5 times 10 ms";
 }
 

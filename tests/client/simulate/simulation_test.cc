@@ -209,6 +209,13 @@ TEST(CheckSimulation, NamesTheField) {
   EXPECT_EQ(message({.num_replicas = {1, 1}}, good), "replicas: expected a number for each of 1 proposers, got 2");
   EXPECT_EQ(message({.max_running = 0}, good), "max_running: expected 1 to 4096, got 0");
   EXPECT_EQ(message({.max_queued = -1}, good), "max_queued: expected at least 0, got -1");
+  EXPECT_EQ(message({.max_running = 600}, good), "max_step_rows: expected max_running, 600, to 1000000, got 512");
+  EXPECT_EQ(message({.max_running = 600, .prompts = {.max_step_rows = 600}}, good), "");
+  EXPECT_EQ(message({.prompts = {.max_inter_token_growth = 0.9}}, good),
+            "max_inter_token_growth: expected at least 1, got 0.9");
+  EXPECT_EQ(message({.prompts = {.max_burst_prompt_tokens = -1}}, good),
+            "max_burst_prompt_tokens: expected at least 0, got -1");
+  EXPECT_EQ(message({.prompts = {.burst_window_ms = 7.2e6}}, good), "burst_window: expected 0 to 1h, got 2h");
   EXPECT_EQ(message({}, {.rate = -1}), "rate: expected 0 to 1e7 requests per second, got -1");
   EXPECT_EQ(message({}, {}), "expected either a rate or a number of clients");
   EXPECT_EQ(message({}, {.rate = 1, .seconds = 0}), "seconds: expected 1 to 86400, got 0");
