@@ -14,20 +14,8 @@
 namespace foretoken::tracing {
 namespace {
 
-// The convention's rule for servers: a status that the client caused is no error of the server.
-bool IsServersFault(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDataLoss:
-      return true;
-    default:
-      return false;
-  }
-}
+// A name of the DNS is shorter. A client may send any text in its place.
+constexpr size_t kMaxHostBytes = 256;
 
 struct HostPort {
   std::string host;
@@ -43,7 +31,7 @@ HostPort SplitHostPort(absl::string_view address) {
   if (absl::ConsumePrefix(&host, "%5B") || absl::ConsumePrefix(&host, "[")) {
     if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
   }
-  return {.host = std::string(host), .port = has_port ? std::optional(port) : std::nullopt};
+  return {.host = std::string(host.substr(0, kMaxHostBytes)), .port = has_port ? std::optional(port) : std::nullopt};
 }
 
 HostPort ServerOf(absl::string_view target) {
@@ -54,7 +42,7 @@ HostPort ServerOf(absl::string_view target) {
   }
   const bool is_address = absl::ConsumePrefix(&target, "ipv4:") || absl::ConsumePrefix(&target, "ipv6:");
   const bool are_many = is_address && absl::StrContains(target, ',');
-  if (is_socket || are_many) return {.host = std::string(target)};
+  if (is_socket || are_many) return {.host = std::string(target.substr(0, kMaxHostBytes))};
   return SplitHostPort(target);
 }
 
@@ -74,6 +62,20 @@ Attributes RpcAttributes(const RpcCall& call) {
   attributes.push_back({"network.peer.address", std::move(other_end.host)});
   attributes.push_back({"network.peer.port", *other_end.port});
   return attributes;
+}
+
+bool IsServersFault(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void SetRpcStatus(const absl::Status& status, Span& span) {

@@ -22,7 +22,11 @@ struct RpcCall {
   std::string peer = {};    // the other end, as gRPC names it: ipv4:HOST:PORT; others, such as unix:, are left out
 };
 
+// The server's name is cut at 256 bytes.
 Attributes RpcAttributes(const RpcCall& call);
+
+// The convention's rule for servers: a status that the client caused is no fault of the server.
+bool IsServersFault(absl::StatusCode code);
 
 // A client's span is an error with any status but OK. A server's span is one only if the fault is the server's.
 void SetRpcStatus(const absl::Status& status, Span& span);

@@ -2,10 +2,12 @@
 #include "verifier_service/api/call_trace.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
-#include "common/base/steady_clock.h"
 #include "common/tracing/rpc_span.h"
 
 namespace foretoken::verifier {
@@ -34,14 +36,17 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
       {"gen_ai.request.top_k", static_cast<double>(sampling.top_k)},
       {"gen_ai.request.frequency_penalty", double{sampling.frequency_penalty}},
       {"gen_ai.request.presence_penalty", double{sampling.presence_penalty}},
-      {"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)},
       {"gen_ai.request.stream", request.is_streamed},
       {"gen_ai.output.type", std::string(request.is_json ? "json" : "text")},
-      {"gen_ai.response.id", request.request_id},
       {"gen_ai.response.model", std::string(model)},
       {"foretoken.priority", int64_t{request.priority}},
+      {"foretoken.seed", absl::StrCat(sampling.seed)},
       {"foretoken.speculation.mode", std::string(ModeName(request.speculation.mode))},
   };
+  const bool is_int64 = sampling.seed <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  if (request.has_clients_seed && is_int64) {
+    attributes.push_back({"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)});
+  }
   if (request.num_samples > 1) attributes.push_back({"gen_ai.request.choice.count", int64_t{request.num_samples}});
   return attributes;
 }
@@ -76,20 +81,14 @@ Attributes StepAttributes(const StepReport& report) {
   };
 }
 
-int64_t NumAccepted(const SpeculationCounts& counts) {
-  int64_t num_accepted = 0;
-  for (size_t length = 0; length < counts.accepted_lengths.size(); ++length) {
-    num_accepted += static_cast<int64_t>(length * counts.accepted_lengths[length]);
-  }
-  return num_accepted;
-}
-
 }  // namespace
 
 CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
     : tracer_(tracer),
-      steady_to_wall_(absl::Now() - SteadyNow()),
-      call_(tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer, .remote_parent = call.caller})) {
+      call_(tracer.Begin({.name = call.method,
+                          .kind = tracing::SpanKind::kServer,
+                          .remote_parent = call.caller,
+                          .begin = clock_.Now()})) {
   if (!is_recorded()) return;
   call_.attributes = tracing::RpcAttributes(
       {.method = std::move(call.method), .server = std::move(call.authority), .peer = std::move(call.peer)});
@@ -99,8 +98,8 @@ CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
 }
 
 void CallTrace::Name(const std::string& request_id, const std::string& tenant) {
-  request_id_ = request_id;
-  tenant_ = tenant;
+  request_id_ = request_id.substr(0, kMaxNameBytes);
+  tenant_ = tenant.substr(0, kMaxNameBytes);
 }
 
 void CallTrace::Submit(const GenerationRequest& request, absl::string_view model) {
@@ -109,6 +108,7 @@ void CallTrace::Submit(const GenerationRequest& request, absl::string_view model
   operation_ = request.is_chat ? "chat" : "text_completion";
   Attributes attributes = RequestAttributes(request, model);
   std::ranges::move(attributes, std::back_inserter(call_.attributes));
+  num_prompt_tokens_ = std::ssize(request.prompt);
   samples_.resize(static_cast<size_t>(request.num_samples));
 }
 
@@ -130,47 +130,53 @@ void CallTrace::EndPhase(Sample& sample, absl::Time end) {
 
 void CallTrace::Observe(const SampleOutput& output) {
   if (!is_recorded()) return;
-  if (output.began.has_value()) EndQueue(WallTime(*output.began));
-  if (queue_.has_value() || !output.error.ok()) return;  // the call ends with this output
+  if (output.began.has_value()) EndQueue(clock_.Wall(*output.began));
+  if (!output.error.ok()) return;  // the call ends with this output
   Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
-  const absl::Time now = WallTime(output.time);
+  if (!queue_.has_value()) ObserveRun(output, sample);
+  if (output.completion.has_value()) Complete(*output.completion, sample);
+}
+
+void CallTrace::ObserveRun(const SampleOutput& output, Sample& sample) {
+  const absl::Time now = clock_.Wall(output.time);
   if (!sample.phase.has_value()) BeginPhase(sample, output.sample_index, "prompt", queue_end_);
   for (const StepReport& report : output.steps) ObserveStep(report, sample);
   sample.last_output = now;
   if (!output.token_ids.empty()) {
-    num_output_tokens_ += static_cast<int64_t>(output.token_ids.size());
+    const int64_t num_accepted = std::ranges::count(output.speculated, true);
+    num_output_tokens_ += std::ssize(output.token_ids);
+    num_accepted_ += num_accepted;
+    ++num_steps_;
     if (!sample.has_token) {
       EndPhase(sample, now);
       BeginPhase(sample, output.sample_index, "decode", now);
       sample.has_token = true;
       if (!first_token_.has_value()) first_token_ = now;
     } else if (accepted_lengths_.size() < kMaxAcceptedLengths) {
-      accepted_lengths_.push_back(std::ranges::count(output.speculated, true));
+      accepted_lengths_.push_back(num_accepted);
     }
   }
-  if (output.completion.has_value()) Complete(*output.completion, sample);
 }
 
 void CallTrace::Complete(const SampleCompletion& completion, Sample& sample) {
   finish_reasons_.push_back(std::string(FinishReasonName(completion.finish_reason)));
-  num_prompt_tokens_ = std::max<int64_t>(num_prompt_tokens_, completion.num_prompt_tokens);
   num_cached_tokens_ = std::max<int64_t>(num_cached_tokens_, completion.num_cached_tokens);
-  num_steps_ += completion.num_steps;
-  speculation_.Add(completion.speculation);
+  num_proposed_nodes_ += static_cast<int64_t>(completion.speculation.num_proposed_nodes);
+  num_verified_nodes_ += static_cast<int64_t>(completion.speculation.num_verified_nodes);
   EndPhase(sample, sample.last_output);
 }
 
 // The parts of the engine's time since the step before are the step's own: a sample waits for all of them.
 void CallTrace::ObserveStep(const StepReport& report, const Sample& sample) {
   const StepTimes& times = report.step.times;
-  const absl::Time end = WallTime(report.step.end);
+  const absl::Time end = clock_.Wall(report.step.end);
   const absl::Duration length = absl::Milliseconds(times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms);
   tracing::Span step = tracer_.BeginChild(*sample.phase, "step", std::max(end - length, sample.phase->begin));
   step.attributes = StepAttributes(report);
   for (const ReportedProposer& proposer : report.proposers) {
     if (!proposer.is_new) continue;
-    const absl::Time arrived = WallTime(proposer.arrived);
-    tracing::Span proposal = tracer_.BeginChild(step, "proposal", std::min(WallTime(proposer.asked), arrived));
+    const absl::Time arrived = clock_.Wall(proposer.arrived);
+    tracing::Span proposal = tracer_.BeginChild(step, "proposal", std::min(clock_.Wall(proposer.asked), arrived));
     proposal.kind = tracing::SpanKind::kClient;
     proposal.attributes = {{"foretoken.proposer", proposer.name},
                            {"foretoken.proposal.position", static_cast<int64_t>(proposer.position)},
@@ -181,9 +187,27 @@ void CallTrace::ObserveStep(const StepReport& report, const Sample& sample) {
   tracer_.End(std::move(step), end);
 }
 
+// What a request used. Only a sample's completion has the counts that come last, so a call that ends before some of its
+// samples do does not know them.
+void CallTrace::AddUsage() {
+  Attributes& attributes = call_.attributes;
+  attributes.push_back({"gen_ai.response.id", request_id_});
+  attributes.push_back({"gen_ai.usage.input_tokens", num_prompt_tokens_});
+  attributes.push_back({"gen_ai.usage.output_tokens", num_output_tokens_});
+  attributes.push_back({"foretoken.speculation.steps", num_steps_});
+  attributes.push_back({"foretoken.speculation.accepted_tokens", num_accepted_});
+  attributes.push_back({"foretoken.speculation.accepted_lengths", std::move(accepted_lengths_)});
+  const bool is_complete = finish_reasons_.size() == samples_.size();
+  if (!finish_reasons_.empty()) attributes.push_back({"gen_ai.response.finish_reasons", std::move(finish_reasons_)});
+  if (!is_complete) return;
+  attributes.push_back({"gen_ai.usage.cache_read.input_tokens", num_cached_tokens_});
+  attributes.push_back({"foretoken.speculation.proposed_nodes", num_proposed_nodes_});
+  attributes.push_back({"foretoken.speculation.verified_nodes", num_verified_nodes_});
+}
+
 void CallTrace::End(const absl::Status& status) {
   if (!is_recorded()) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = clock_.Now();
   EndQueue(now);
   for (Sample& sample : samples_) EndPhase(sample, now);
   tracing::SetRpcStatus(status, call_);
@@ -191,20 +215,10 @@ void CallTrace::End(const absl::Status& status) {
   attributes.push_back({"gen_ai.operation.name", operation_});
   if (!status.ok()) attributes.push_back({"foretoken.reason", base::ReasonOf(status)});
   if (!tenant_.empty()) attributes.push_back({"foretoken.tenant", tenant_});
-  const bool is_submitted = !samples_.empty();  // then the answer's id is the request's
-  if (!is_submitted && !request_id_.empty()) attributes.push_back({"foretoken.request_id", request_id_});
-  if (num_output_tokens_ > 0 || !finish_reasons_.empty()) {
-    attributes.push_back({"gen_ai.response.finish_reasons", finish_reasons_});
-    attributes.push_back({"gen_ai.usage.input_tokens", num_prompt_tokens_});
-    attributes.push_back({"gen_ai.usage.output_tokens", num_output_tokens_});
-    attributes.push_back({"gen_ai.usage.cache_read.input_tokens", num_cached_tokens_});
-    attributes.push_back({"foretoken.speculation.steps", num_steps_});
-    attributes.push_back(
-        {"foretoken.speculation.proposed_nodes", static_cast<int64_t>(speculation_.num_proposed_nodes)});
-    attributes.push_back(
-        {"foretoken.speculation.verified_nodes", static_cast<int64_t>(speculation_.num_verified_nodes)});
-    attributes.push_back({"foretoken.speculation.accepted_tokens", NumAccepted(speculation_)});
-    attributes.push_back({"foretoken.speculation.accepted_lengths", std::move(accepted_lengths_)});
+  if (!samples_.empty()) {
+    AddUsage();
+  } else if (!request_id_.empty()) {
+    attributes.push_back({"foretoken.request_id", request_id_});
   }
   if (first_token_.has_value()) {
     attributes.push_back({"gen_ai.response.time_to_first_chunk", absl::ToDoubleSeconds(*first_token_ - call_.begin)});

@@ -15,8 +15,11 @@
 //   CallTrace trace(tracer, {.method = "foretoken.v1.GenerationService/Generate", .caller = caller});
 //   trace.Name("mine", "team");             // for a call that is refused
 //   trace.Submit(request, "llama");
+//   trace.Withdraw();                       // only if the engine then refuses the request
 //   trace.Observe(output);                  // every output of the engine
 //   trace.End(absl::OkStatus());            // once
+//
+// The texts of a client that the call's span holds are cut, because they come unchecked with the call's metadata.
 //
 // Threads: one at a time.
 // Source of the attributes' names: OpenTelemetry's semantic conventions for RPC and for generative AI; names that begin
@@ -31,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/tracing/span_clock.h"
 #include "common/tracing/tracer.h"
 #include "verifier_service/request/request.h"
 
@@ -49,6 +53,7 @@ class CallTrace {
  public:
   // The call's span holds at most this many accepted lengths; later steps are only counted.
   static constexpr size_t kMaxAcceptedLengths = 256;
+  static constexpr size_t kMaxNameBytes = 256;  // a request with a longer name is refused
 
   // The tracer outlives the trace.
   CallTrace(const tracing::Tracer& tracer, TracedCall call);
@@ -60,6 +65,7 @@ class CallTrace {
   // What the call says of the request so far, unchecked. Later names replace earlier ones.
   void Name(const std::string& request_id, const std::string& tenant);
   void Submit(const GenerationRequest& request, absl::string_view model);
+  void Withdraw() { samples_.clear(); }
   void Observe(const SampleOutput& output);
   void End(const absl::Status& status);
 
@@ -70,26 +76,28 @@ class CallTrace {
     absl::Time last_output;
   };
 
-  // Engine times follow a steady clock, spans the system's.
-  absl::Time WallTime(absl::Time steady) const { return steady + steady_to_wall_; }
   void EndQueue(absl::Time end);
   void BeginPhase(Sample& sample, int32_t sample_index, std::string name, absl::Time begin);
   void EndPhase(Sample& sample, absl::Time end);
+  void ObserveRun(const SampleOutput& output, Sample& sample);
   void ObserveStep(const StepReport& report, const Sample& sample);
   void Complete(const SampleCompletion& completion, Sample& sample);
+  void AddUsage();
 
   const tracing::Tracer& tracer_;
-  const absl::Duration steady_to_wall_;
+  const tracing::SpanClock clock_;
   tracing::Span call_;
   std::optional<tracing::Span> queue_;
   std::string operation_ = "generate_content";  // the convention's most general one, until the request is known
   std::string request_id_, tenant_;
-  std::vector<Sample> samples_;
+  std::vector<Sample> samples_;  // empty: the engine does not have the request
   absl::Time queue_end_;
   std::optional<absl::Time> first_token_;
   std::vector<std::string> finish_reasons_;
-  int64_t num_prompt_tokens_ = 0, num_cached_tokens_ = 0, num_output_tokens_ = 0, num_steps_ = 0;
-  SpeculationCounts speculation_;
+  int64_t num_prompt_tokens_ = 0, num_output_tokens_ = 0;
+  int64_t num_steps_ = 0, num_accepted_ = 0;  // steps that drew tokens, guesses that became tokens
+  // Known of the samples that have completed.
+  int64_t num_cached_tokens_ = 0, num_proposed_nodes_ = 0, num_verified_nodes_ = 0;
   std::vector<int64_t> accepted_lengths_;  // of the decodes' steps
 };
 

@@ -356,6 +356,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   FT_ASSIGN_OR_RETURN(out.verification, ConvertVerification(request.verification()));
   FT_RETURN_IF_ERROR(ConvertNames(request, draw_bits, out));
   FT_RETURN_IF_ERROR(ConvertSampling(request.sampling(), model, draw_bits, out.sampling));
+  out.has_clients_seed = request.sampling().has_seed();
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
   FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
   FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), request.has_response_format(), model, out.speculation));

@@ -74,6 +74,7 @@ struct GenerationRequest {
   bool is_streamed = true;  // the client gets output as it comes
   kernels::VerificationRule verification = kernels::VerificationRule::kKeyedDraw;
   kernels::SamplingParams sampling;  // of sample 0; sample_index counts up from it. The seed is always set.
+  bool has_clients_seed = false;     // false: the server drew the seed
   std::vector<kernels::LogitBias> logit_bias;
   std::vector<int32_t> allowed_token_ids;  // ascending, distinct; empty: all
   std::vector<int32_t> banned_token_ids;   // ascending, distinct; empty: none

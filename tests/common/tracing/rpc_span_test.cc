@@ -40,6 +40,7 @@ TEST(RpcSpan, TheServerIsAsTheClientNamesIt) {
   check("ipv6:[::1]:7", "::1", 7);
   check("ipv4:10.0.0.1:7,10.0.0.2:7", "10.0.0.1:7,10.0.0.2:7", std::nullopt);
   check("unix:/run/llm.sock:1", "/run/llm.sock:1", std::nullopt);
+  check(std::string(16 << 10, 'x') + ":1", std::string(256, 'x'), 1);
 }
 
 TEST(RpcSpan, ThePeerIsThereIfItHasAnAddress) {

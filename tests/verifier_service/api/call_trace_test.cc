@@ -45,6 +45,9 @@ class CallTraceTest : public ::testing::Test {
     if (found == span.attributes.end()) throw std::out_of_range(key);
     return std::get<Value>(found->value);
   }
+  static bool Has(const tracing::Span& span, const std::string& key) {
+    return std::ranges::count(span.attributes, key, &tracing::Attribute::key) > 0;
+  }
   static double Milliseconds(const tracing::Span& span) { return absl::ToDoubleMilliseconds(span.end - span.begin); }
 
   static inline const absl::Time kStart = SteadyNow() + absl::Hours(1);  // after each test's own times
@@ -191,15 +194,34 @@ TEST_F(CallTraceTest, AnAcceptedCallIsNamedByItsAnswer) {
   EXPECT_EQ(Attribute<std::string>(call, "gen_ai.response.id"), "mine");
   EXPECT_EQ(Attribute<std::string>(call, "foretoken.tenant"), "team");
   EXPECT_EQ(Attribute<std::string>(call, "foretoken.reason"), "INTERNAL");
-  EXPECT_THROW(Attribute<std::string>(call, "foretoken.request_id"), std::out_of_range);
+  EXPECT_FALSE(Has(call, "foretoken.request_id"));
   EXPECT_EQ(std::ranges::count(call.attributes, "foretoken.tenant", &tracing::Attribute::key), 1);
+}
+
+TEST_F(CallTraceTest, ARequestThatTheEngineRefusesIsNamedAsARefusedOne) {
+  CallTrace trace = Begin();
+  trace.Submit({.request_id = "mine", .prompt = {1, 2}}, "llama");
+  trace.Withdraw();
+  trace.End(base::WithReason(absl::ResourceExhaustedError("too short"), "DEADLINE_TOO_SHORT"));
+  const tracing::Span& refused = Named("p.S/M");
+  EXPECT_EQ(Attribute<std::string>(refused, "foretoken.request_id"), "mine");
+  EXPECT_FALSE(Has(refused, "gen_ai.response.id"));
+  EXPECT_FALSE(Has(refused, "gen_ai.usage.input_tokens"));
+}
+
+TEST_F(CallTraceTest, NamesThatAClientMayChooseAreCut) {
+  CallTrace trace = Begin();
+  trace.Name(std::string(16 << 10, 'i'), std::string(16 << 10, 't'));
+  trace.End(absl::InvalidArgumentError("x-request-id: too long"));
+  EXPECT_EQ(Attribute<std::string>(Named("p.S/M"), "foretoken.request_id"), std::string(256, 'i'));
+  EXPECT_EQ(Attribute<std::string>(Named("p.S/M"), "foretoken.tenant"), std::string(256, 't'));
 }
 
 TEST_F(CallTraceTest, TheServerIsAsTheClientNamedIt) {
   CallTrace(tracer_, {.method = "p.S/M", .authority = "llm.example:50051"}).End(absl::OkStatus());
   EXPECT_EQ(Attribute<std::string>(spans_.back(), "server.address"), "llm.example");
   EXPECT_EQ(Attribute<int64_t>(spans_.back(), "server.port"), 50051);
-  EXPECT_THROW(Attribute<std::string>(spans_.back(), "foretoken.reason"), std::out_of_range);
+  EXPECT_FALSE(Has(spans_.back(), "foretoken.reason"));
 }
 
 TEST_F(CallTraceTest, TheOperationIsWhatTheClientAsked) {
@@ -227,6 +249,56 @@ TEST_F(CallTraceTest, AVanishedClientLeavesNoOpenSpan) {
   trace.End(absl::CancelledError("the client has gone"));
   EXPECT_THAT(std::ranges::count(spans_, "decode", &tracing::Span::name), 1);
   EXPECT_THAT(std::ranges::count(spans_, "p.S/M", &tracing::Span::name), 1);
+}
+
+TEST_F(CallTraceTest, ACallThatEndsEarlySaysWhatIsKnown) {
+  CallTrace trace = Begin();
+  trace.Submit({.prompt = {1, 2, 3}, .num_samples = 2}, "llama");
+  trace.Observe({.time = At(1), .began = At(0)});
+  SampleOutput whole = Tokens(5, 0);
+  whole.completion = SampleCompletion{.num_cached_tokens = 1, .speculation = {.num_proposed_nodes = 7}};
+  trace.Observe(whole);
+  for (const int num_accepted : {0, 3}) {
+    SampleOutput output = Tokens(6 + num_accepted, num_accepted);
+    output.sample_index = 1;
+    trace.Observe(output);
+  }
+  trace.End(absl::CancelledError("the client has gone"));
+  const tracing::Span& call = Named("p.S/M");
+  EXPECT_EQ(Attribute<int64_t>(call, "gen_ai.usage.input_tokens"), 3);
+  EXPECT_EQ(Attribute<int64_t>(call, "gen_ai.usage.output_tokens"), 6);
+  EXPECT_EQ(Attribute<int64_t>(call, "foretoken.speculation.steps"), 3);
+  EXPECT_EQ(Attribute<int64_t>(call, "foretoken.speculation.accepted_tokens"), 3);
+  EXPECT_THAT(Attribute<std::vector<std::string>>(call, "gen_ai.response.finish_reasons"), ElementsAre("stop"));
+  for (const char* key : {"gen_ai.usage.cache_read.input_tokens", "foretoken.speculation.proposed_nodes",
+                          "foretoken.speculation.verified_nodes"}) {
+    EXPECT_FALSE(Has(call, key)) << key << ": one sample has not said it";
+  }
+}
+
+TEST_F(CallTraceTest, ARequestThatIsAbortedInTheQueueHasItsFinishReason) {
+  CallTrace trace = Begin();
+  trace.Submit({.prompt = {1, 2, 3}}, "llama");
+  trace.Observe({.completion = SampleCompletion{.finish_reason = FinishReason::kAbort}});
+  trace.End(absl::OkStatus());
+  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("p.S/M"), "gen_ai.response.finish_reasons"),
+              ElementsAre("abort"));
+  EXPECT_EQ(std::ranges::count(spans_, "prompt", &tracing::Span::name), 0);
+}
+
+TEST_F(CallTraceTest, TheSeedIsTheClientsOnlyIfTheClientChoseIt) {
+  const auto call_with = [this](uint64_t seed, bool has_clients_seed) {
+    CallTrace trace = Begin();
+    trace.Submit({.sampling = {.seed = seed}, .has_clients_seed = has_clients_seed}, "llama");
+    trace.End(absl::OkStatus());
+    return spans_.back();
+  };
+  EXPECT_EQ(Attribute<int64_t>(call_with(7, true), "gen_ai.request.seed"), 7);
+  EXPECT_FALSE(Has(call_with(7, false), "gen_ai.request.seed"));
+  const tracing::Span large = call_with(~uint64_t{0}, true);
+  EXPECT_FALSE(Has(large, "gen_ai.request.seed")) << "the convention's type is too small for it";
+  EXPECT_EQ(Attribute<std::string>(large, "foretoken.seed"), "18446744073709551615");
+  EXPECT_EQ(Attribute<std::string>(call_with(7, false), "foretoken.seed"), "7");
 }
 
 TEST_F(CallTraceTest, GoesOnWithTheCallersTrace) {

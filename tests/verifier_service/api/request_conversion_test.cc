@@ -249,6 +249,7 @@ TEST(ConvertRequest, UnsetFieldsTakeTheModelsDefaults) {
   EXPECT_FLOAT_EQ(request.sampling.temperature, 0.8f);
   EXPECT_FLOAT_EQ(request.sampling.top_p, 0.95f);
   EXPECT_EQ(request.sampling.seed, kDrawn);
+  EXPECT_FALSE(request.has_clients_seed);
   EXPECT_EQ(request.request_id, "00000000000012340000000000001234");
   EXPECT_EQ(request.stop.max_tokens, 30);
   EXPECT_EQ(request.num_samples, 1);
@@ -263,6 +264,7 @@ TEST(ConvertRequest, ZeroIsNotUnset) {
                      "speculation { max_tree_nodes: 0 }"));
   EXPECT_EQ(request.sampling.temperature, 0);
   EXPECT_EQ(request.sampling.seed, 0);
+  EXPECT_TRUE(request.has_clients_seed);
   EXPECT_EQ(request.output.num_logprobs, 0);
   EXPECT_EQ(request.speculation.max_tree_nodes, 0);
 }
