@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the log lines that others can cause: a peer or a client that can cause one line can cause thousands per
-// second.
+// second. LineLimit bounds the lines of one cause, LineLimits those of several causes, so that none hides another.
 //
 // Example, for a line about a peer:
 //   LineLimit limit;  // one per cause, for example per peer
@@ -8,13 +8,17 @@
 //   ...               // after the lock that guards all this is released:
 //   for (const std::string& line : lines) spdlog::warn("{}", line);
 //
-// Threads: one at a time.
+// Threads: one at a time for a LineLimit, any for LineLimits.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace foretoken::telemetry {
@@ -36,6 +40,19 @@ class LineLimit {
   absl::Time earning_since_ = absl::InfinitePast();  // start of the period that earns the next line; before the first
                                                      // line: the infinite past
   uint64_t num_left_out_ = 0;
+};
+
+class LineLimits {
+ public:
+  // As LineLimit::Pass, for the lines of this cause. Causes are names in this program, so they are few.
+  std::optional<std::string> Pass(const std::string& cause, std::string line, absl::Time now) {
+    absl::MutexLock lock(&mutex_);
+    return limits_[cause].Pass(std::move(line), now);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<std::string, LineLimit> limits_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace foretoken::telemetry

@@ -80,7 +80,7 @@ GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrac
       trace_context_(trace.context()),
       is_traced_(trace.is_recorded()),
       format_(std::move(args.format)),
-      record_(context->metrics, std::move(trace), args.rpc_name) {
+      record_({.metrics = context->metrics, .fault_lines = &context->fault_lines}, std::move(trace), args.rpc_name) {
   context_->connections.BeginCall(peer_, Clock::now());
 }
 
@@ -226,6 +226,7 @@ absl::Status GenerateCall::Submit() {
   const absl::Status status = context_->engine.submit(std::move(checked->place), std::move(checked->request));
   absl::MutexLock lock(&mutex_);
   is_submitted_ = status.ok();
+  if (!is_submitted_) record_.Withdraw();
   if (is_unwanted_ && is_submitted_) context_->engine.abort(ticket_);
   // After a cancellation OnDone may have run already, so nothing else would unsubscribe.
   if (early_end_ || !is_submitted_) context_->publisher->Unsubscribe(ticket_);
@@ -353,7 +354,7 @@ void GenerateCall::OnCancel() {
 }
 
 absl::Status GenerateCall::WhyCancelled() const {
-  const absl::Duration served = absl::FromChrono(Clock::now() - record_.arrival());
+  const absl::Duration served = SteadyNow() - record_.arrival();
   if (TimeLeft(*rpc_) <= kDeadlineTravel + kDeadlineSlack * served) {
     return absl::DeadlineExceededError("the call's deadline has passed");
   }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,6 +55,7 @@ struct CallContext {
   EnginePort engine;
   Publisher* publisher = nullptr;
   CallMetrics* metrics = nullptr;
+  telemetry::LineLimits fault_lines;  // about calls, by the reasons of their errors
   DrawBits draw_bits;
   tracing::Tracer tracer;
   bool traces_steps = false;  // a recorded call's trace has every step
@@ -103,7 +105,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void ShutDown();
 
  private:
-  using Clock = CallRecord::Clock;
+  using Clock = std::chrono::steady_clock;
   struct NextAction {
     bool write = false;
     bool linger = false;

@@ -308,7 +308,7 @@ CallMetrics::CallMetrics(telemetry::Metrics& metrics)
       output_gap_(metrics.AddTracedHistogram("foretoken_output_gap_seconds", "Time between two outputs of a sample.",
                                              kInterTokenSeconds)),
       queue_wait_(metrics.AddTracedHistogram("foretoken_queue_wait_seconds",
-                                             "From a request's arrival until it runs, or ends before it ran.",
+                                             "From a request's arrival until it begins to run, or ends before it ran.",
                                              kQueueWaitSeconds)),
       request_(metrics.AddTracedHistogram("foretoken_request_seconds",
                                           "From a request's arrival to its end, where that is OK.", kRequestSeconds)),
@@ -360,9 +360,9 @@ void CallMetrics::ObserveTokens(double seconds, size_t num_tokens, absl::string_
   for (size_t i = 0; i < num_tokens; ++i) inter_token_.Observe(token_seconds, trace_id);
 }
 
-void CallMetrics::ObserveParameters(const GenerationRequest& request) {
-  num_samples_.Observe(request.num_samples);
-  max_tokens_.Observe(request.stop.max_tokens);
+void CallMetrics::ObserveParameters(int32_t num_samples, int32_t max_tokens) {
+  num_samples_.Observe(num_samples);
+  max_tokens_.Observe(max_tokens);
 }
 
 void CallMetrics::ObserveSample(const SampleTimes& times, const SampleCompletion& completion,

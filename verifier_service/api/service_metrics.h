@@ -43,14 +43,14 @@ class CallMetrics {
   void ObserveFirstToken(double seconds, absl::string_view trace_id) { first_token_.Observe(seconds, trace_id); }
   // `num_tokens` tokens came together, `seconds` after the previous tokens.
   void ObserveTokens(double seconds, size_t num_tokens, absl::string_view trace_id);
-  // From a request's arrival until its first sample ran, or until its call ended without a run.
+  // From a request's arrival until its first sample began to run, or until its call ended without a run.
   void ObserveQueueWait(double seconds, absl::string_view trace_id) { queue_wait_.Observe(seconds, trace_id); }
   // From a request's arrival to the end of its call.
   void ObserveRequest(double seconds, absl::string_view trace_id) { request_.Observe(seconds, trace_id); }
   // From a request's arrival to its error, if the engine never had it.
   void ObserveRefusal(double seconds, absl::string_view trace_id) { refusal_.Observe(seconds, trace_id); }
-  // The parameters of an accepted request.
-  void ObserveParameters(const GenerationRequest& request);
+  // The parameters of a request that the engine had.
+  void ObserveParameters(int32_t num_samples, int32_t max_tokens);
   // A sample that has ended.
   void ObserveSample(const SampleTimes& times, const SampleCompletion& completion, absl::string_view trace_id);
   // Samples that have not ended when their call ends with this error.

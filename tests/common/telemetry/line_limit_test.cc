@@ -47,5 +47,12 @@ TEST(LineLimit, GivesTheNumberOfLinesLeftOut) {
   EXPECT_THAT(limit.Pass("third", kStart), Optional(std::string("third")));
 }
 
+TEST(LineLimits, ManyLinesOfOneCauseLeaveTheLinesOfAnother) {
+  LineLimits limits;
+  for (int i = 0; i < 100; ++i) limits.Pass("stalled", "line", kStart);
+  EXPECT_EQ(limits.Pass("stalled", "line", kStart), std::nullopt);
+  EXPECT_THAT(limits.Pass("broken", "line", kStart), Optional(std::string("line")));
+}
+
 }  // namespace
 }  // namespace foretoken::telemetry

@@ -93,6 +93,18 @@ TEST_F(OverloadTest, ADeadlineThatIsTooShortIsNotARetrysBusiness) {
   EXPECT_EQ(refusal.pushback, std::nullopt);
 }
 
+TEST_F(OverloadTest, ARefusalOfTheEngineCountsAsARefusalAndNotAsARequestThatEnded) {
+  for (const char* reason : {"DEADLINE_TOO_SHORT", "QUEUE_FULL", "TENANT_QUEUE_FULL"}) {
+    engine_.submit_status = base::WithReason(absl::ResourceExhaustedError("no"), reason);
+    EXPECT_EQ(Refused().reason, reason);
+  }
+  ASSERT_TRUE(calls_->WaitUntilIdle(kSoon));
+  EXPECT_EQ(ReadMetric("foretoken_refusal_seconds"), 3);
+  EXPECT_EQ(ReadMetric("foretoken_samples_finished_total,reason=abort"), 0);
+  EXPECT_EQ(ReadMetric("foretoken_queue_wait_seconds"), 0);
+  EXPECT_EQ(ReadMetric("foretoken_request_max_tokens"), 0);
+}
+
 TEST_F(OverloadTest, TheEngineLearnsTheDeadline) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Hours(1)));

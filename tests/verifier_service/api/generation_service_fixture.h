@@ -104,6 +104,7 @@ class ScriptedEngine {
     SampleOutput output;
     output.ticket = ticket;
     output.sample_index = sample;
+    output.time = SteadyNow();
     output.text = text;
     output.token_ids = {1};
     output.text_ends = {num_text_bytes_[ticket] += static_cast<uint32_t>(text.size())};
