@@ -16,13 +16,8 @@ namespace {
 
 // A replica that reports a new session as unknown this often in a row has refused it.
 constexpr int kMaxUnknownsInARow = 3;
-// After this many failed waits in a row the engine waits only in every 16th step.
-constexpr int32_t kMaxMissedWaits = 4;
-constexpr int32_t kTryWaitEvery = 16;
 // The most ended sessions with a due answer that the book remembers of a replica that never answers.
 constexpr size_t kMaxEndedUnanswered = 1024;
-// The engine waits for an answer until this multiple of the 90th percentile.
-constexpr double kPatience = 1.5;
 
 v1::VerificationRule ToProto(kernels::VerificationRule rule) {
   switch (rule) {
@@ -300,11 +295,10 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     ClearDue(replica, session);
     return blame(absl::StrCat("token tree position: expected at most ", session.num_told, ", got ", tree.position));
   }
-  absl::Time asked = now;
+  const std::optional<absl::Time> asked = session.questions.Answer(tree.position);
+  if (asked.has_value()) verdict.round_trips.push_back(now - *asked);
   if (session.due_position.has_value() && tree.position >= *session.due_position) {
-    asked = session.due_since;
     replica.round_trip.Add(now - session.due_since);
-    verdict.round_trips.push_back(now - session.due_since);
     ClearDue(replica, session);
   }
   session.answered_position = std::max(session.answered_position, tree.position);
@@ -314,7 +308,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
              {.sequence_id = session.sequence_id,
               .proposer_idx = replica.proposer_idx,
               .tree = std::move(tree),
-              .asked = asked,
+              .asked = asked.value_or(now),
               .arrived = now},
              verdict);
 }
@@ -333,76 +327,6 @@ void SessionBook::KeepNewest(const Session& session, Proposal proposal, AnswerVe
   placement.newest_position = proposal.tree.position;
   if (!placement.newest.has_value()) fresh_.emplace_back(session.sequence_id, proposal.proposer_idx);
   placement.newest = std::move(proposal);
-}
-
-void SessionBook::MarkDue(Replica& replica, Session& session, uint64_t position, absl::Time now) {
-  if (session.due_position == position) return;
-  Totals& totals = totals_[replica.proposer_idx];
-  ++totals.num_questions;
-  if (!session.due_position.has_value()) {
-    if (replica.num_due++ == 0) replica.silent_since = now - replica.past_silence;
-  } else {
-    ++totals.num_late;
-    const absl::Duration late = now - session.due_since;
-    // The unanswered question would have taken at least this long.
-    if (late > replica.round_trip.p90()) replica.round_trip.Add(late);
-  }
-  session.due_position = position;
-  session.due_since = now;
-}
-
-// Ends the replica's silence if the session was asked, even if the answer is late. An ended session's answers count
-// too, as long as their positions increase. `position` is unset if the answer is not a good tree.
-void SessionBook::EndSilence(Replica& replica, uint64_t session_id, std::optional<uint64_t> position, absl::Time now) {
-  const auto running = replica.sessions.find(session_id);
-  const auto ended = replica.ended_unanswered.find(session_id);
-  const bool has_ended = ended != replica.ended_unanswered.end();
-  if (running == replica.sessions.end() && !has_ended) return;
-  Session& session = has_ended ? ended->second : running->second;
-  const bool is_news = !position.has_value() || *position > session.answered_position;
-  if (!session.due_position.has_value() || !is_news) return;
-  replica.silent_since = now;
-  replica.past_silence = absl::ZeroDuration();
-  if (!has_ended) return;  // the caller checks the answer of a running session
-  session.answered_position = position.value_or(*session.due_position);
-  if (session.answered_position >= *session.due_position) replica.ended_unanswered.erase(ended);
-}
-
-void SessionBook::ClearDue(Replica& replica, Session& session) {
-  if (!session.due_position.has_value()) return;
-  session.due_position.reset();
-  // The end of a session does not end a silence. Otherwise short sequences would keep a replica that never answers.
-  if (--replica.num_due == 0) {
-    replica.past_silence = std::max(replica.flushed_at - replica.silent_since, absl::ZeroDuration());
-  }
-}
-
-bool SessionBook::IsWorthWaiting(const Replica& replica) {
-  return replica.num_missed_waits < kMaxMissedWaits || replica.num_missed_waits % kTryWaitEvery == 0;
-}
-
-std::optional<absl::Time> SessionBook::WaitUntil(absl::Time now, absl::Time latest) const {
-  std::optional<absl::Time> until;
-  for (const auto& [replica_id, replica] : replicas_) {
-    if (replica.num_due == 0 || !IsWorthWaiting(replica)) continue;
-    const std::optional<absl::Duration> p90 = replica.round_trip.p90();
-    const absl::Time usual = p90.has_value() ? replica.flushed_at + *p90 * kPatience : latest;
-    const absl::Time end = std::min(usual, latest);
-    if (end > now && (!until.has_value() || end > *until)) until = end;
-  }
-  return until;
-}
-
-void SessionBook::EndWait() {
-  for (auto& [replica_id, replica] : replicas_) {
-    replica.num_missed_waits = replica.num_due == 0 ? 0 : replica.num_missed_waits + 1;
-  }
-}
-
-std::optional<absl::Time> SessionBook::SilentSince(ReplicaId replica_id) const {
-  const auto it = replicas_.find(replica_id);
-  if (it == replicas_.end() || it->second.num_due == 0) return std::nullopt;
-  return it->second.silent_since;
 }
 
 size_t SessionBook::num_sessions(ReplicaId replica_id) const {

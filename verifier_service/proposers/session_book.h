@@ -40,6 +40,7 @@
 #include "foretoken/v1/proposal.pb.h"
 #include "verifier_service/proposers/backoff.h"
 #include "verifier_service/proposers/feature_lane.h"
+#include "verifier_service/proposers/open_questions.h"
 #include "verifier_service/proposers/proposer_client.h"
 #include "verifier_service/proposers/round_trip.h"
 
@@ -82,7 +83,7 @@ struct AnswerVerdict {
   rpc::RefusalCounts num_refused_by_reason = {};
   std::string first_refusal;                // reason and detail
   uint64_t num_unknown = 0;                 // existing sessions that the replica reported as unknown
-  std::vector<absl::Duration> round_trips;  // of the trees that were due
+  std::vector<absl::Duration> round_trips;  // of the trees that answer a question, late ones too
   int32_t num_bad_in_a_row = 0;             // bad trees in a row from this replica, up to now
   std::string first_fault;                  // the error of the first bad tree
   bool ends_wait = false;                   // nothing more is due from this replica
@@ -184,6 +185,7 @@ class SessionBook {
     bool wants_tree = false;
     std::optional<uint64_t> due_position;  // an answer at this position or later is due
     absl::Time due_since;
+    OpenQuestions questions;
     absl::Time placed_at;
     uint64_t answered_position = 0;  // of the newest tree in this session
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for answers, and the silence of replicas. If this test fails, steps wait for proposers in vain, or a replica
 // that never answers keeps its sequences.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -9,6 +10,9 @@
 
 namespace foretoken::verifier {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class WaitTest : public SessionBookTest {
  protected:
@@ -98,6 +102,37 @@ TEST_F(WaitTest, AReplicaThatIsAlwaysLateIsNotSilent) {
     Tree(10, 1, position_ - 1, now);  // answers the previous question
     EXPECT_EQ(book_.SilentSince(10), now);
   }
+}
+
+TEST_F(WaitTest, ALateAnswerBelongsToItsOwnQuestion) {
+  const auto after = [](int ms) { return kNow + absl::Milliseconds(ms); };
+  const auto asked = [this] { return book_.TakeProposals().at(0).asked; };
+  Ask(kNow);
+  Ask(after(5));
+  EXPECT_THAT(Tree(10, 1, position_ - 1, after(20)).round_trips, ElementsAre(absl::Milliseconds(20)));
+  EXPECT_EQ(asked(), kNow);
+  EXPECT_THAT(Tree(10, 1, position_, after(35)).round_trips, ElementsAre(absl::Milliseconds(30)));
+  EXPECT_EQ(asked(), after(5));
+  EXPECT_THAT(Tree(10, 1, position_, after(40)).round_trips, IsEmpty()) << "nobody asked for a second tree";
+  EXPECT_EQ(asked(), after(40));
+}
+
+TEST_F(WaitTest, AnAnswerClosesTheOlderQuestions) {
+  Ask(kNow);
+  Ask(kNow + absl::Milliseconds(5));
+  EXPECT_THAT(Tree(10, 1, position_, kNow + absl::Milliseconds(20)).round_trips, ElementsAre(absl::Milliseconds(15)));
+  EXPECT_THAT(Tree(10, 1, position_ - 1, kNow + absl::Milliseconds(25)).round_trips, IsEmpty());
+}
+
+TEST_F(WaitTest, AProposerThatNeverAnswersLeavesFewQuestions) {
+  const auto after = [](int ms) { return kNow + absl::Milliseconds(ms); };
+  constexpr int kNumQuestions = 100;
+  for (int i = 0; i < kNumQuestions; ++i) Ask(after(i));
+  const uint64_t first = position_ - kNumQuestions + 1;
+  EXPECT_THAT(Tree(10, 1, first, after(200)).round_trips, IsEmpty()) << "the question is forgotten";
+  const uint64_t oldest = position_ - OpenQuestions::kMaxQuestions + 1;
+  EXPECT_THAT(Tree(10, 1, oldest, after(200)).round_trips,
+              ElementsAre(absl::Milliseconds(200 - (kNumQuestions - static_cast<int>(OpenQuestions::kMaxQuestions)))));
 }
 
 TEST_F(WaitTest, UnrequestedMessagesDoNotEndASilence) {
