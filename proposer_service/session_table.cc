@@ -235,11 +235,10 @@ void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tr
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   tree_request.node_budget = entry.node_budget;
   entry.session->Want(tree_request);
-  if (entry.node_budget == 0) return;
   if (entry.trace != nullptr) {
-    entry.trace->Ask(entry.session->position(), entry.node_budget, entry.session->readiness() == Readiness::kReady);
+    entry.trace->Ask(entry.node_budget, entry.session->readiness() == Readiness::kReady);
   }
-  List(session_id, entry);
+  if (entry.node_budget > 0) List(session_id, entry);
 }
 
 void SessionTable::List(uint64_t session_id, Entry& entry) {

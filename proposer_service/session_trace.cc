@@ -35,42 +35,62 @@ std::unique_ptr<SessionTrace> SessionTrace::Begin(const TraceOptions& options, c
   if (open.traceparent().empty()) return nullptr;
   const std::optional<tracing::TraceContext> request = options.tracer.Extract(open.traceparent(), open.tracestate());
   if (!request.has_value()) return nullptr;
-  tracing::Span session =
-      options.tracer.Begin({.name = "session", .kind = tracing::SpanKind::kServer, .remote_parent = request});
+  const tracing::SpanClock clock;
+  tracing::Span session = options.tracer.Begin(
+      {.name = "session", .kind = tracing::SpanKind::kServer, .remote_parent = request, .begin = clock.Now()});
   if (!options.tracer.IsRecorded(session)) return nullptr;
   session.attributes = {{"foretoken.proposer", method},
                         {"foretoken.session.sample_index", static_cast<int64_t>(open.sample_index())}};
   if (const auto context = stream.context()) session.links = {{.context = *context}};
   stream.AddRequest(*request);
-  return std::unique_ptr<SessionTrace>(new SessionTrace(options, std::move(session)));
+  return std::unique_ptr<SessionTrace>(new SessionTrace(options, clock, std::move(session)));
 }
 
 SessionTrace::~SessionTrace() {
+  const absl::Time now = clock_.Now();
+  EndProposal("closed", now);
   session_.attributes.push_back({"foretoken.session.tokens", static_cast<int64_t>(position_)});
   session_.attributes.push_back({"foretoken.session.trees", num_trees_});
   session_.attributes.push_back({"foretoken.session.nodes", num_nodes_});
-  options_.tracer.End(std::move(session_));
+  options_.tracer.End(std::move(session_), now);
 }
 
-void SessionTrace::Ask(uint64_t position, int32_t node_budget, bool is_ready) {
-  if (!options_.traces_proposals) return;
-  proposal_ = options_.tracer.BeginChild(session_, "proposal");
-  proposal_->kind = tracing::SpanKind::kServer;
+tracing::Span SessionTrace::BeginProposal(absl::Time begin) const {
+  tracing::Span proposal = options_.tracer.BeginChild(session_, "proposal", begin);
+  proposal.kind = tracing::SpanKind::kServer;
   // The verifier makes its own span of the proposal later, so the link can only name the request's span.
   tracing::TraceContext request = session_.context;
   request.span_id = *session_.parent;
-  proposal_->links = {{.context = request, .is_remote = true}};
-  proposal_->attributes = {{"foretoken.proposal.position", static_cast<int64_t>(position)},
-                           {"foretoken.proposal.node_budget", int64_t{node_budget}},
-                           {"foretoken.proposal.was_ready", is_ready}};
+  proposal.links = {{.context = request, .is_remote = true}};
+  proposal.attributes = {{"foretoken.proposal.position", static_cast<int64_t>(position_)}};
+  return proposal;
+}
+
+void SessionTrace::EndProposal(absl::string_view outcome, absl::Time end) {
+  if (!proposal_.has_value()) return;
+  proposal_->attributes.push_back({"foretoken.proposal.outcome", std::string(outcome)});
+  options_.tracer.End(*std::exchange(proposal_, std::nullopt), end);
+}
+
+void SessionTrace::Ask(int32_t node_budget, bool is_ready) {
+  if (!options_.traces_proposals) return;
+  const absl::Time now = clock_.Now();
+  EndProposal("superseded", now);
+  if (node_budget == 0) return;
+  proposal_ = BeginProposal(now);
+  proposal_->attributes.push_back({"foretoken.proposal.node_budget", int64_t{node_budget}});
+  proposal_->attributes.push_back({"foretoken.proposal.was_ready", is_ready});
 }
 
 void SessionTrace::Answer(int64_t num_nodes) {
   ++num_trees_;
   num_nodes_ += num_nodes;
-  if (!proposal_.has_value()) return;
+  if (!options_.traces_proposals) return;
+  const absl::Time now = clock_.Now();
+  const bool was_asked = proposal_.has_value();
+  if (!was_asked) proposal_ = BeginProposal(now);
   proposal_->attributes.push_back({"foretoken.proposal.nodes", num_nodes});
-  options_.tracer.End(*std::exchange(proposal_, std::nullopt));
+  EndProposal(was_asked ? "answered" : "pushed", now);
 }
 
 }  // namespace foretoken::proposer

@@ -5,8 +5,12 @@
 //   foretoken.v1.ProposalService/Propose   the stream; links to the requests that it served
 //
 //   session                                from its opening to its end, below the request's span; links to the stream
-//     proposal                             a tree, from the verifier's question to the answer; links to the request's
-//                                          span; only if the options ask for it
+//     proposal                             a tree, from the verifier's question to its end; links to the request's
+//     span;
+//                                          only if the options ask for it
+//
+// A question ends with its answer, with the verifier's next question, or with the session. A better tree that the
+// proposer sends of its own accord has a span without a length.
 //
 // Threads: one at a time.
 #pragma once
@@ -15,9 +19,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/tracing/rpc_span.h"
+#include "common/tracing/span_clock.h"
 #include "common/tracing/tracer.h"
 #include "foretoken/v1/proposal.pb.h"
 
@@ -62,17 +70,23 @@ class SessionTrace {
   SessionTrace(const SessionTrace&) = delete;
   SessionTrace& operator=(const SessionTrace&) = delete;
 
-  // The verifier asks for a tree. `is_ready`: the proposer had it already.
-  void Ask(uint64_t position, int32_t node_budget, bool is_ready);
-  // The tree leaves.
+  // The verifier asks for a tree or, with node_budget 0, for no tree. `is_ready`: the proposer had it already.
+  void Ask(int32_t node_budget, bool is_ready);
+  // A tree leaves.
   void Answer(int64_t num_nodes);
-  // The number of the session's tokens, for the span's end.
+  // The number of the session's tokens.
   void SetPosition(uint64_t position) { position_ = position; }
 
  private:
-  SessionTrace(const TraceOptions& options, tracing::Span session) : options_(options), session_(std::move(session)) {}
+  SessionTrace(const TraceOptions& options, const tracing::SpanClock& clock, tracing::Span session)
+      : options_(options), clock_(clock), session_(std::move(session)) {}
+
+  tracing::Span BeginProposal(absl::Time begin) const;
+  // Ends the span of the open question, if there is one.
+  void EndProposal(absl::string_view outcome, absl::Time end);
 
   const TraceOptions& options_;
+  const tracing::SpanClock clock_;
   tracing::Span session_;
   std::optional<tracing::Span> proposal_;  // asked for and not answered
   uint64_t position_ = 0;

@@ -39,6 +39,7 @@ class SessionTraceTest : public SessionTableTest {
                                [this](tracing::Span span) { spans_.push_back(std::move(span)); })};
 };
 
+constexpr char kOutcome[] = "foretoken.proposal.outcome";
 constexpr char kStream[] = "foretoken.v1.ProposalService/Propose", kSession[] = "session";
 
 TEST_F(SessionTraceTest, ASessionOfATracedRequestIsASpanOfItsTrace) {
@@ -85,6 +86,50 @@ TEST_F(SessionTraceTest, WithDetailEveryTreeIsASpan) {
   EXPECT_EQ(Int(proposals[1], "foretoken.proposal.position"), 5);
   EXPECT_EQ(Int(proposals[1], "foretoken.proposal.node_budget"), 1);
   EXPECT_GT(Int(proposals[0], "foretoken.proposal.nodes"), 0);
+  EXPECT_EQ(Text(proposals[0], kOutcome), "answered");
+}
+
+TEST_F(SessionTraceTest, AQuestionWithoutAnAnswerIsASpanToo) {
+  Stream stream = Traced(true);
+  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  stream.Apply();
+  stream.Advance(7, 4, {2}, 1);
+  stream.Apply();
+  ASSERT_EQ(Named("proposal").size(), 1u);
+  EXPECT_EQ(Text(Named("proposal")[0], kOutcome), "superseded");
+  EXPECT_EQ(Int(Named("proposal")[0], "foretoken.proposal.position"), 4);
+  stream.Close(7);
+  stream.Apply();
+  ASSERT_EQ(Named("proposal").size(), 2u);
+  EXPECT_EQ(Text(Named("proposal")[1], kOutcome), "closed");
+  EXPECT_EQ(Int(Named("proposal")[1], "foretoken.proposal.position"), 5);
+  EXPECT_EQ(Int(Named(kSession).at(0), "foretoken.session.trees"), 0);
+}
+
+TEST_F(SessionTraceTest, AWishForNoTreeEndsAQuestionAndIsNone) {
+  Stream stream = Traced(true);
+  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  stream.Apply();
+  stream.Advance(7, 4, {2}, 0);
+  stream.Close(7);
+  stream.Exchange();
+  ASSERT_EQ(Named("proposal").size(), 1u);
+  EXPECT_EQ(Text(Named("proposal")[0], kOutcome), "superseded");
+}
+
+TEST_F(SessionTraceTest, ATreeThatNobodyAskedForIsASpanWithoutALength) {
+  Stream stream = Traced(true);
+  stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+  stream.Exchange();
+  stream.table.Announce(7);
+  ASSERT_EQ(stream.Exchange().trees_size(), 1);
+  ASSERT_EQ(Named("proposal").size(), 2u);
+  const tracing::Span pushed = Named("proposal")[1];
+  EXPECT_EQ(Text(pushed, kOutcome), "pushed");
+  EXPECT_EQ(pushed.begin, pushed.end) << "there was no question to begin with";
+  EXPECT_EQ(Int(pushed, "foretoken.proposal.position"), 4);
+  EXPECT_GT(Int(pushed, "foretoken.proposal.nodes"), 0);
+  EXPECT_EQ(Int(pushed, "foretoken.proposal.node_budget"), -1);
 }
 
 TEST_F(SessionTraceTest, TheEndOfTheStreamEndsTheSpan) {

@@ -116,7 +116,6 @@ std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
     if (sequence == nullptr) continue;                                               // the sequence has ended
     if (proposal.tree.position > static_cast<uint64_t>(sequence->size())) continue;  // has uncommitted tokens
     sequence->guess_origins[proposal.proposer_idx] = {.position = proposal.tree.position,
-                                                      .step_idx = own_stats_.num_steps + 1,
                                                       .num_predicted_features = proposal.tree.num_predicted_features,
                                                       .asked = proposal.asked,
                                                       .arrived = proposal.arrived};
@@ -359,6 +358,9 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
                                               .end = timer_.entered()},
                                              planned, AskedOf(sequence, policy),
                                              parts_.proposers->FindMissing(sequence.id), parts_.proposers->Names()));
+    for (std::optional<GuessOrigin>& origin : sequence.guess_origins) {
+      if (origin.has_value()) origin->is_reported = true;
+    }
   }
 }
 

@@ -18,13 +18,14 @@ std::vector<std::optional<uint32_t>> ReportProposers(const Sequence& sequence, S
   for (size_t i = 0; i < sequence.guesses.size(); ++i) {
     if (!sequence.guesses[i].has_value()) continue;
     places[i] = static_cast<uint32_t>(report.proposers.size());
+    // The trees of the request's prediction and grammar have no origin, and are never new.
     const GuessOrigin origin =
-        sequence.guess_origins[i].value_or(GuessOrigin{.position = sequence.guesses[i]->position});
+        sequence.guess_origins[i].value_or(GuessOrigin{.position = sequence.guesses[i]->position, .is_reported = true});
     report.proposers.push_back({.name = sequence.proposer_counts[i].proposer,
                                 .position = origin.position,
                                 .num_nodes = sequence.guesses[i]->num_nodes(),
                                 .num_predicted_features = origin.num_predicted_features,
-                                .is_new = origin.step_idx == report.step.step_idx,
+                                .is_new = !origin.is_reported,
                                 .asked = origin.asked,
                                 .arrived = origin.arrived});
   }

@@ -27,9 +27,9 @@ namespace foretoken::verifier {
 // Where a guess comes from, for reports.
 struct GuessOrigin {
   uint64_t position = 0;  // the tree's position when it arrived
-  uint64_t step_idx = 0;  // the first step that had the tree
   uint32_t num_predicted_features = 0;
   absl::Time asked, arrived;
+  bool is_reported = false;  // a report has had the tree
 };
 
 // The generated tokens for which a sample's tenant has paid (waiting_line.h).

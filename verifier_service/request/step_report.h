@@ -59,7 +59,7 @@ struct ReportedProposer {
   uint64_t position = 0;                // the tree's position when it arrived
   int32_t num_nodes = 0;                // usable nodes in this step
   uint32_t num_predicted_features = 0;  // see TokenTree
-  bool is_new = false;                  // no step before had this tree
+  bool is_new = false;                  // no report before had this tree
   absl::Time asked, arrived;            // on the engine's clock
 };
 

@@ -172,6 +172,23 @@ TEST_F(ReportStepTest, ATreeThatCameLateShowsWhereItStood) {
   EXPECT_GE(num_late, 5);
 }
 
+// A sample's first tree may come while the sample waits for another one to compute their common prompt.
+TEST_F(ReportStepTest, ATreeIsNewInTheFirstReportAfterItCameAndInNoOther) {
+  std::vector<GenerationRequest> requests = {Asking("def read_config(path):\n", 0.8f)};
+  requests[0].num_samples = 3;
+  InProcessProposers random({{"random", Random(1)}});
+  Generate(requests, random, even_);
+  ASSERT_EQ(reports_.size(), 3u);
+  for (const auto& [key, reports] : reports_) {
+    std::map<uint64_t, int> num_new;  // by the tree's position
+    for (const StepReport& report : reports) {
+      for (const ReportedProposer& proposer : report.proposers) num_new[proposer.position] += proposer.is_new ? 1 : 0;
+    }
+    EXPECT_EQ(num_new[requests[0].prompt.size()], 1) << "sample " << key.second;
+    for (const auto& [position, times] : num_new) EXPECT_LE(times, 1) << position;
+  }
+}
+
 TEST_F(ReportStepTest, NodesWithoutARowAreThereButNotPlanned) {
   std::vector<GenerationRequest> requests = {Asking("import os\nimport sys\n", 0)};
   requests[0].speculation.max_tree_nodes = 3;
