@@ -24,6 +24,7 @@ namespace {
 constexpr char kGrpcUrl[] = "http://localhost:4317";
 constexpr char kHttpUrl[] = "http://localhost:4318/v1/traces";
 constexpr char kHttpPath[] = "v1/traces";
+constexpr char kGeneralPrefix[] = "OTEL_EXPORTER_OTLP_";  // of the variables of all exporters
 
 // The variables of one process, with the warnings about them.
 class Variables {
@@ -35,12 +36,21 @@ class Variables {
     const char* const value = read_(name.c_str());
     return std::string(absl::StripAsciiWhitespace(value == nullptr ? "" : value));
   }
-  // The variable of the trace exporter if it is set, or else the one of all exporters.
-  std::string ExporterName(absl::string_view suffix) const {
-    const std::string own = absl::StrCat("OTEL_EXPORTER_OTLP_TRACES_", suffix);
-    return Text(own).empty() ? absl::StrCat("OTEL_EXPORTER_OTLP_", suffix) : own;
+  // Returns the value of the trace exporter's variable or, if that is unset or cannot be used, of the one of all
+  // exporters. `parse` makes the value of a name and its text. If it cannot, it warns and returns unset.
+  template <typename Parse>
+  auto ExporterValue(absl::string_view suffix, const Parse& parse) const -> decltype(parse("", "")) {
+    for (const char* prefix : {"OTEL_EXPORTER_OTLP_TRACES_", kGeneralPrefix}) {
+      const std::string name = absl::StrCat(prefix, suffix), text = Text(name);
+      if (text.empty()) continue;
+      if (auto value = parse(name, text)) return value;
+    }
+    return std::nullopt;
   }
-  std::string ExporterText(absl::string_view suffix) const { return Text(ExporterName(suffix)); }
+  std::string ExporterText(absl::string_view suffix) const {
+    const auto parse = [](const std::string&, const std::string& text) { return std::optional(text); };
+    return ExporterValue(suffix, parse).value_or("");
+  }
   // Leaves `value` as it is if the variable is unset or no number of at least `min`.
   void Number(const std::string& name, int64_t min, int64_t* value) const {
     const std::string text = Text(name);
@@ -52,10 +62,16 @@ class Variables {
       Warn(name, absl::StrCat("expected a number of at least ", min), text);
     }
   }
+  // Unset, with a warning, if the text is neither true nor false.
+  std::optional<bool> Bool(const std::string& name, const std::string& text) const {
+    const std::string value = absl::AsciiStrToLower(text);
+    if (value == "true" || value == "false") return value == "true";
+    Warn(name, "expected true or false", text);
+    return std::nullopt;
+  }
   bool IsTrue(const std::string& name) const {
-    const std::string text = absl::AsciiStrToLower(Text(name));
-    if (!text.empty() && text != "true" && text != "false") Warn(name, "expected true or false", text);
-    return text == "true";
+    const std::string text = Text(name);
+    return !text.empty() && Bool(name, text).value_or(false);
   }
   void Warn(const std::string& name, absl::string_view expected, absl::string_view text) const {
     warnings_->push_back(absl::StrCat(name, ": ", expected, ", got ", base::Quoted(text), "; the variable is ignored"));
@@ -85,17 +101,18 @@ std::optional<std::string> PercentDecoded(absl::string_view text) {
   return decoded;
 }
 
+using KeysAndValues = std::vector<std::pair<std::string, std::string>>;
+
 // key1=value1,key2=value2 in UTF-8 with percent-encoded values. One broken pair makes the whole variable unusable.
-std::vector<std::pair<std::string, std::string>> Pairs(const Variables& variables, const std::string& name,
-                                                       const std::string& text) {
-  std::vector<std::pair<std::string, std::string>> pairs;
+std::optional<KeysAndValues> Pairs(const Variables& variables, const std::string& name, const std::string& text) {
+  KeysAndValues pairs;
   for (const absl::string_view member : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::vector<absl::string_view> parts = absl::StrSplit(member, absl::MaxSplits('=', 1));
     const absl::string_view key = absl::StripAsciiWhitespace(parts[0]);
     const auto value = parts.size() == 2 ? PercentDecoded(absl::StripAsciiWhitespace(parts[1])) : std::nullopt;
     if (key.empty() || !value.has_value() || !IsUtf8(key) || !IsUtf8(*value)) {
       variables.Warn(name, "expected KEY=VALUE,KEY=VALUE in UTF-8", "another text");  // the text may hold a secret
-      return {};
+      return std::nullopt;
     }
     pairs.push_back({std::string(key), *value});
   }
@@ -109,13 +126,53 @@ bool IsHeader(absl::string_view key, absl::string_view value) {
   return std::ranges::all_of(key, is_key_char) && std::ranges::all_of(value, is_value_char);
 }
 
+std::optional<KeysAndValues> Headers(const Variables& variables, const std::string& name, const std::string& text) {
+  std::optional<KeysAndValues> headers = Pairs(variables, name, text);
+  const auto is_header = [](const auto& header) { return IsHeader(header.first, header.second); };
+  if (!headers.has_value() || std::ranges::all_of(*headers, is_header)) return headers;
+  variables.Warn(name, "expected names and values that HTTP headers may have", "others");
+  return std::nullopt;
+}
+
 Protocol ReadProtocol(const Variables& variables) {
-  const std::string text = variables.ExporterText("PROTOCOL");
-  if (text == "http/protobuf") return Protocol::kHttpProtobuf;
-  if (!text.empty() && text != "grpc") {
-    variables.Warn(variables.ExporterName("PROTOCOL"), "expected grpc or http/protobuf", text);
+  const auto parse = [&](const std::string& name, const std::string& text) -> std::optional<Protocol> {
+    if (text == "grpc") return Protocol::kGrpc;
+    if (text == "http/protobuf") return Protocol::kHttpProtobuf;
+    variables.Warn(name, "expected grpc or http/protobuf", text);
+    return std::nullopt;
+  };
+  return variables.ExporterValue("PROTOCOL", parse).value_or(Protocol::kGrpc);
+}
+
+bool ReadCompression(const Variables& variables) {
+  const auto parse = [&](const std::string& name, const std::string& text) -> std::optional<bool> {
+    if (text == "gzip" || text == "none") return text == "gzip";
+    variables.Warn(name, "expected gzip or none", text);
+    return std::nullopt;
+  };
+  return variables.ExporterValue("COMPRESSION", parse).value_or(false);
+}
+
+std::optional<std::string> Url(const Variables& variables, const std::string& name, std::string url,
+                               Protocol protocol) {
+  if (!absl::StrContains(url, "://")) {
+    const auto parse = [&](const std::string& key, const std::string& text) { return variables.Bool(key, text); };
+    const bool is_insecure = variables.ExporterValue("INSECURE", parse).value_or(false);
+    url = absl::StrCat(is_insecure ? "http://" : "https://", url);
   }
-  return Protocol::kGrpc;
+  const size_t scheme_bytes = url.find("://");
+  url = absl::AsciiStrToLower(url.substr(0, scheme_bytes)) + url.substr(scheme_bytes);
+  if (!absl::StartsWith(url, "http://") && !absl::StartsWith(url, "https://")) {
+    // The text may hold a password.
+    variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT", "another text");
+    return std::nullopt;
+  }
+  // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
+  const bool is_base = name == absl::StrCat(kGeneralPrefix, "ENDPOINT");
+  if (protocol == Protocol::kHttpProtobuf && is_base) {
+    absl::StrAppend(&url, absl::EndsWith(url, "/") ? "" : "/", kHttpPath);
+  }
+  return url;
 }
 
 std::string ReadUrl(const Variables& variables, Protocol protocol) {
@@ -124,44 +181,23 @@ std::string ReadUrl(const Variables& variables, Protocol protocol) {
   if (!exporter.empty() && exporter != "otlp") {
     variables.Warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none", exporter);
   }
-  const std::string own = variables.Text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-  std::string url = own.empty() ? variables.Text("OTEL_EXPORTER_OTLP_ENDPOINT") : own;
-  const bool is_http = protocol == Protocol::kHttpProtobuf;
-  if (url.empty()) return exporter != "otlp" ? "" : is_http ? kHttpUrl : kGrpcUrl;
-  if (!absl::StrContains(url, "://")) {
-    const bool is_insecure = absl::AsciiStrToLower(variables.ExporterText("INSECURE")) == "true";
-    url = absl::StrCat(is_insecure ? "http://" : "https://", url);
-  }
-  const size_t scheme_bytes = url.find("://");
-  url = absl::AsciiStrToLower(url.substr(0, scheme_bytes)) + url.substr(scheme_bytes);
-  if (!absl::StartsWith(url, "http://") && !absl::StartsWith(url, "https://")) {
-    // The text may hold a password.
-    variables.Warn(variables.ExporterName("ENDPOINT"), "expected http://HOST:PORT or https://HOST:PORT",
-                   "another text");
-    return {};
-  }
-  // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
-  if (is_http && own.empty()) absl::StrAppend(&url, absl::EndsWith(url, "/") ? "" : "/", kHttpPath);
-  return url;
+  const auto parse = [&](const std::string& name, const std::string& text) {
+    return Url(variables, name, text, protocol);
+  };
+  if (const std::optional<std::string> url = variables.ExporterValue("ENDPOINT", parse)) return *url;
+  if (exporter != "otlp") return {};
+  return protocol == Protocol::kHttpProtobuf ? kHttpUrl : kGrpcUrl;
 }
 
 Endpoint ReadEndpoint(const Variables& variables) {
   Endpoint endpoint = {.protocol = ReadProtocol(variables)};
   endpoint.url = ReadUrl(variables, endpoint.protocol);
-  endpoint.headers = Pairs(variables, variables.ExporterName("HEADERS"), variables.ExporterText("HEADERS"));
-  const auto is_header = [](const auto& header) { return IsHeader(header.first, header.second); };
-  if (!std::ranges::all_of(endpoint.headers, is_header)) {
-    variables.Warn(variables.ExporterName("HEADERS"), "expected names and values that HTTP headers may have", "others");
-    endpoint.headers.clear();
-  }
+  const auto headers = [&](const std::string& name, const std::string& text) { return Headers(variables, name, text); };
+  endpoint.headers = variables.ExporterValue("HEADERS", headers).value_or(KeysAndValues());
   endpoint.tls = {.certificate = variables.ExporterText("CLIENT_CERTIFICATE"),
                   .key = variables.ExporterText("CLIENT_KEY"),
                   .ca = variables.ExporterText("CERTIFICATE")};
-  const std::string compression = variables.ExporterText("COMPRESSION");
-  endpoint.compresses = compression == "gzip";
-  if (!compression.empty() && compression != "gzip" && compression != "none") {
-    variables.Warn(variables.ExporterName("COMPRESSION"), "expected gzip or none", compression);
-  }
+  endpoint.compresses = ReadCompression(variables);
   int64_t timeout_ms = absl::ToInt64Milliseconds(endpoint.timeout);
   variables.Number("OTEL_EXPORTER_OTLP_TIMEOUT", 1, &timeout_ms);
   variables.Number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 1, &timeout_ms);
@@ -242,10 +278,9 @@ std::map<std::string, std::string> ReadResource(const Variables& variables, cons
   resource["service.name"] = service_name;
   resource["service.version"] = base::Version();
   resource["service.instance.id"] = absl::StrCat(absl::Hex(base::SystemRandomBits(), absl::kZeroPad16));
-  for (const auto& [key, value] :
-       Pairs(variables, "OTEL_RESOURCE_ATTRIBUTES", variables.Text("OTEL_RESOURCE_ATTRIBUTES"))) {
-    resource[key] = value;
-  }
+  constexpr char kAttributes[] = "OTEL_RESOURCE_ATTRIBUTES";
+  const std::optional<KeysAndValues> attributes = Pairs(variables, kAttributes, variables.Text(kAttributes));
+  for (const auto& [key, value] : attributes.value_or(KeysAndValues())) resource[key] = value;
   const std::string name = variables.Text("OTEL_SERVICE_NAME");
   if (!IsUtf8(name)) {
     variables.Warn("OTEL_SERVICE_NAME", "expected UTF-8", name);

@@ -129,6 +129,36 @@ TEST(TraceSettings, AWarningNamesTheVariableThatIsAtFault) {
   EXPECT_THAT(general.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_COMPRESSION: expected gzip or none")));
 }
 
+TEST(TraceSettings, AnUnusableVariableOfTheTracesLeavesTheGeneralOne) {
+  const Read read(Variables{{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
+                            {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://own"},
+                            {"OTEL_EXPORTER_OTLP_ENDPOINT", "general:1"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_INSECURE", "maybe"},
+                            {"OTEL_EXPORTER_OTLP_INSECURE", "true"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "no pair"},
+                            {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"},
+                            {"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"},
+                            {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"},
+                            {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"}});
+  const Endpoint& endpoint = read.settings.endpoint;
+  EXPECT_EQ(endpoint.protocol, Protocol::kHttpProtobuf);
+  EXPECT_EQ(endpoint.url, "http://general:1/v1/traces");
+  EXPECT_THAT(endpoint.headers, ElementsAre(Pair("a", "1")));
+  EXPECT_TRUE(endpoint.compresses);
+  EXPECT_EQ(endpoint.timeout, absl::Seconds(2));
+  EXPECT_EQ(read.warnings.size(), 6u);
+  for (const std::string& warning : read.warnings) EXPECT_THAT(warning, HasSubstr("_OTLP_TRACES_"));
+}
+
+TEST(TraceSettings, HeadersThatHttpForbidsLeaveTheGeneralOnes) {
+  const Read read(
+      Variables{{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "key=caf%C3%A9"}, {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"}});
+  EXPECT_THAT(read.settings.endpoint.headers, ElementsAre(Pair("a", "1")));
+  EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_TRACES_HEADERS: ")));
+}
+
 TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
   const Read read(Variables{{"OTEL_BSP_SCHEDULE_DELAY", "100"},
                             {"OTEL_BSP_EXPORT_TIMEOUT", "200"},
