@@ -32,6 +32,7 @@ using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::E
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr std::chrono::milliseconds kEndPeriod(100);  // between looks whether the process ends
 constexpr int kMaxResponseBytes = 4 << 20;
+constexpr int kReconnectMs = 1000;  // between attempts to connect
 
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
   google::rpc::Status details;
@@ -104,6 +105,9 @@ class GrpcSender {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
     arguments.SetUserAgentPrefix(UserAgent());
+    // The exporter has its own pauses. gRPC's would grow to two minutes, while new spans are lost.
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMs);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // or a new channel may get the old connection
     return std::make_unique<Stub>(grpc::CreateCustomChannel(address_, credentials_, arguments));
   }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,16 @@ Endpoint EndpointOf(const MountedCertificate& client, int port, const std::strin
           .certificate = client.certificate(), .key = client.key(), .ca = client.ca(), .refresh = absl::Seconds(1)}};
 }
 
+// Returns the port on loopback at which the socket listens from now on.
+int Listen(int socket) {
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  bind(socket, reinterpret_cast<sockaddr*>(&address), size);
+  listen(socket, 1);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
 class RenewedCertificate : public ::testing::Test {
  protected:
   const TestAuthority authority_, next_authority_;
@@ -61,17 +72,13 @@ TEST_F(RenewedCertificate, IsUsedByGrpcWithoutARestart) {
 class HttpsCollector {
  public:
   explicit HttpsCollector(const MountedCertificate& certificate)
-      : context_(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+      : context_(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free),
+        socket_(socket(AF_INET, SOCK_STREAM, 0)),
+        port_(Listen(socket_)) {
     SSL_CTX_use_certificate_file(context_.get(), certificate.certificate().c_str(), SSL_FILETYPE_PEM);
     SSL_CTX_use_PrivateKey_file(context_.get(), certificate.key().c_str(), SSL_FILETYPE_PEM);
     SSL_CTX_load_verify_locations(context_.get(), certificate.ca().c_str(), nullptr);
     SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    bind(socket_, reinterpret_cast<sockaddr*>(&address), size);
-    listen(socket_, 1);
-    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { Serve(); });
   }
   ~HttpsCollector() {
@@ -96,7 +103,7 @@ class HttpsCollector {
 
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context_;
   const int socket_;
-  int port_ = 0;
+  const int port_;
   std::thread thread_;
 };
 
@@ -118,6 +125,45 @@ TEST(VanishedCollector, IsFoundAgainAtItsAddress) {
   EXPECT_EQ(Send(send, absl::Milliseconds(200)), Outcome::kTryAgain);
   relay.Heal();  // the old connection stays silent
   EXPECT_EQ(Send(send, absl::Seconds(2)), Outcome::kDelivered);
+}
+
+// Accepts connections and closes them at once.
+class ClosedDoor {
+ public:
+  ClosedDoor() : socket_(socket(AF_INET, SOCK_STREAM, 0)), port_(Listen(socket_)) {
+    thread_ = std::thread([this] {
+      for (int connection; (connection = accept(socket_, nullptr, nullptr)) >= 0; close(connection)) ++num_knocks_;
+    });
+  }
+  ~ClosedDoor() {
+    shutdown(socket_, SHUT_RDWR);  // ends accept
+    thread_.join();
+    close(socket_);
+  }
+  std::string url() const { return absl::StrCat("http://127.0.0.1:", port_); }
+  int num_knocks() const { return num_knocks_; }
+
+ private:
+  const int socket_;
+  const int port_;
+  std::atomic<int> num_knocks_{0};
+  std::thread thread_;
+};
+
+// With gRPC's own pauses the fifth attempt to connect comes at least 3.2 seconds after the fourth.
+TEST(CollectorThatIsAwayForLong, IsFoundSoonAfterItsReturn) {
+  const ClosedDoor door;
+  const SendBatch send = MakeGrpcSender({.url = door.url()}).value();
+  const auto knocks_until = [&](int num_knocks) {
+    const absl::Time begin = SteadyNow();
+    while (door.num_knocks() < num_knocks && SteadyNow() < begin + absl::Seconds(30)) {
+      EXPECT_EQ(Send(send, absl::Seconds(1)), Outcome::kTryAgain);
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return SteadyNow() - begin;
+  };
+  knocks_until(4);
+  EXPECT_LT(knocks_until(5), absl::Milliseconds(2500));
 }
 
 }  // namespace
