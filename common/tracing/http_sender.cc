@@ -16,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/tls.h"
 #include "common/tracing/otlp.h"
+#include "google/rpc/status.pb.h"
 #include "kernels/check.h"
 
 namespace foretoken::tracing {
@@ -24,7 +25,8 @@ namespace {
 using Outcome = SendResult::Outcome;
 
 constexpr size_t kMaxResponseBytes = size_t{4} << 20;
-constexpr int kGzipWindowBits = 15 + 16;  // zlib's way to ask for gzip
+constexpr size_t kMaxRefusalBytes = size_t{64} << 10;  // that is read for a line of the log
+constexpr int kGzipWindowBits = 15 + 16;               // zlib's way to ask for gzip
 
 std::string Gzip(const std::string& plain) {
   z_stream stream{};
@@ -61,6 +63,15 @@ size_t TakeHeader(char* data, size_t, size_t num_bytes, void* answer) {
     static_cast<Answer*>(answer)->retry_after = std::string(absl::StripAsciiWhitespace(line.substr(kName.size())));
   }
   return num_bytes;
+}
+
+// OTLP: the body of a refusal is a google.rpc.Status.
+std::string RefusalOf(long status, const std::string& body) {
+  google::rpc::Status refusal;
+  if (body.size() > kMaxRefusalBytes || !refusal.ParseFromString(body) || refusal.message().empty()) {
+    return absl::StrCat("HTTP ", status);
+  }
+  return absl::StrCat("HTTP ", status, ": ", refusal.message());
 }
 
 int EndsNow(void* must_end, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -121,9 +132,11 @@ class HttpSender {
     if (status == 429 || status == 502 || status == 503 || status == 504) {
       return {.outcome = Outcome::kTryAgain,
               .try_again_after = ParseRetryAfter(answer.retry_after, absl::Now()),
-              .message = absl::StrCat("HTTP ", status)};
+              .message = RefusalOf(status, answer.body)};
     }
-    if (status < 200 || status >= 300) return {.outcome = Outcome::kRefused, .message = absl::StrCat("HTTP ", status)};
+    if (status < 200 || status >= 300) {
+      return {.outcome = Outcome::kRefused, .message = RefusalOf(status, answer.body)};
+    }
     otlp::ExportTraceServiceResponse response;
     if (!response.ParseFromString(answer.body)) return {};  // the collector took the batch and said more than it had to
     const otlp::ExportTracePartialSuccess& partial = response.partial_success();

@@ -19,7 +19,8 @@ using Outcome = SendResult::Outcome;
 
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kMaxPause = absl::Seconds(5);
 constexpr double kPauseGrowth = 1.5;
-constexpr double kJitter = 0.2;  // a pause is up to this part shorter or longer
+constexpr double kJitter = 0.2;           // a pause is up to this part shorter or longer
+constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
 
 }  // namespace
 
@@ -82,20 +83,31 @@ std::vector<Span> SpanExporter::TakeBatch() {
   return batch;
 }
 
-void SpanExporter::Export(const std::vector<Span>& batch) {
+void SpanExporter::Export(std::span<const Span> batch) {
   google::protobuf::Arena arena;  // a span has dozens of small messages
   auto* const request = google::protobuf::Arena::CreateMessage<otlp::ExportTraceServiceRequest>(&arena);
   ToOtlp(batch, settings_.resource, settings_.limits, request);
-  const SendResult result = SendWithRetries(*request);
+  if (batch.size() > 1 && request->ByteSizeLong() > kMaxRequestBytes) {
+    Export(batch.first(batch.size() / 2));
+    return Export(batch.subspan(batch.size() / 2));
+  }
+  Account(SendWithRetries(*request), batch.size());
+}
+
+// One line when a trouble begins: a collector that is down for a day would otherwise fill the log.
+void SpanExporter::Account(const SendResult& result, size_t num_spans) {
   const bool is_delivered = result.outcome == Outcome::kDelivered;
-  const uint64_t num_lost = is_delivered ? std::min<uint64_t>(result.num_rejected_spans, batch.size()) : batch.size();
-  // One line when the trouble begins: a collector that is down for a day would otherwise fill the log.
+  const uint64_t num_lost = is_delivered ? std::min<uint64_t>(result.num_rejected_spans, num_spans) : num_spans;
+  const std::string message = base::Quoted(result.message, kMaxMessageBytes);
   if (num_lost > 0 && !std::exchange(has_warned_, true)) {
-    spdlog::warn("the collector of traces did not take {} of {} spans: {}", num_lost, batch.size(),
-                 base::Quoted(result.message, 200));
+    spdlog::warn("the collector of traces did not take {} of {} spans: {}", num_lost, num_spans, message);
   }
   if (num_lost == 0 && std::exchange(has_warned_, false)) spdlog::info("the collector of traces takes spans again");
-  metrics_.exported.Increment(static_cast<double>(batch.size() - num_lost));
+  // A collector may take all spans and still warn of something.
+  const bool has_advice = num_lost == 0 && !result.message.empty();
+  if (has_advice && !has_passed_on_) spdlog::warn("the collector of traces takes spans and says: {}", message);
+  has_passed_on_ = has_advice;
+  metrics_.exported.Increment(static_cast<double>(num_spans - num_lost));
   metrics_.undelivered.Increment(static_cast<double>(num_lost));
 }
 

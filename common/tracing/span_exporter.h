@@ -6,10 +6,10 @@
 //   SpanExporter exporter(settings, std::move(send), base::SystemRandomBits, metrics);
 //   exporter.Add(std::move(span));
 //
-// A batch leaves when it is full, or after the delay. While a batch is sent, the next one waits. A batch that the
-// collector cannot take now is sent again, at most four times, with growing pauses that vary at random, so that many
-// servers do not come back together. A batch that it refuses is dropped and counted. The destructor sends what is
-// queued, but waits no longer than kMaxFlush.
+// A batch leaves when it is full, or after the delay. Collectors take 4 MiB, so a batch of many bytes leaves in parts.
+// While a batch is sent, the next one waits. A batch that the collector cannot take now is sent again, at most four
+// times, with growing pauses that vary at random, so that many servers do not come back together. A batch that it
+// refuses is dropped and counted. The destructor sends what is queued, but waits no longer than kMaxFlush.
 //
 // Threads: any may call Add.
 // Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.
@@ -21,6 +21,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,6 +68,7 @@ class SpanExporter {
  public:
   static constexpr int kMaxTries = 5;
   static constexpr absl::Duration kMaxFlush = absl::Seconds(3);
+  static constexpr size_t kMaxRequestBytes = size_t{2} << 20;  // only a single span may have more
 
   // The metrics outlive the exporter.
   SpanExporter(Settings settings, SendBatch send, std::function<uint64_t()> random_bits, telemetry::Metrics& metrics);
@@ -77,7 +79,8 @@ class SpanExporter {
  private:
   void Run();
   std::vector<Span> TakeBatch();
-  void Export(const std::vector<Span>& batch);
+  void Export(std::span<const Span> batch);
+  void Account(const SendResult& result, size_t num_spans);
   SendResult SendWithRetries(const otlp::ExportTraceServiceRequest& request);
   // Returns false if the exporter ends meanwhile.
   bool Pause(absl::Duration duration);
@@ -88,7 +91,8 @@ class SpanExporter {
   const std::function<uint64_t()> random_bits_;
   const ExporterMetrics metrics_;
 
-  bool has_warned_ = false;  // about the present trouble
+  bool has_warned_ = false;     // that the collector does not take spans now
+  bool has_passed_on_ = false;  // what the collector says now of spans that it takes
   // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards the queue and the
   // deadline.
   mutable std::mutex mutex_;

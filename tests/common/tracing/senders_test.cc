@@ -208,6 +208,19 @@ TEST(HttpSender, KnowsWhichStatusesPass) {
   }
 }
 
+TEST(HttpSender, ARefusalSaysWhyInTheCollectorsWords) {
+  const auto message_of = [](absl::string_view body) {
+    HttpCollector collector(absl::StrCat("HTTP/1.1 400 No\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    return SendByHttp(collector).message;
+  };
+  google::rpc::Status status;
+  status.set_message("span 2 has no name");
+  EXPECT_EQ(message_of(status.SerializeAsString()), "HTTP 400: span 2 has no name");
+  EXPECT_EQ(message_of("{\"message\":\"no\"}"), "HTTP 400");
+  status.set_message(std::string(1 << 20, 'x'));
+  EXPECT_EQ(message_of(status.SerializeAsString()), "HTTP 400") << "a text of any length is not read";
+}
+
 TEST(HttpSender, ABrokenConnectionIsTriedAgain) {
   HttpCollector collector("");
   EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kTryAgain);

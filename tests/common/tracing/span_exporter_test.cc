@@ -7,6 +7,7 @@
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
 
 namespace foretoken::tracing {
 namespace {
@@ -15,6 +16,12 @@ using ::testing::ElementsAre;
 using Outcome = SendResult::Outcome;
 
 Span Named(const std::string& name) { return {.name = name, .begin = absl::Now(), .end = absl::Now()}; }
+
+Span WithText(size_t num_bytes) {
+  Span span = Named("a");
+  span.attributes = {{"text", std::string(num_bytes, 'x')}};
+  return span;
+}
 
 // A collector that answers from a script, and an exporter of it.
 class SpanExporterTest : public ::testing::Test {
@@ -127,6 +134,37 @@ TEST_F(SpanExporterTest, ACollectorCannotRejectMoreThanItGot) {
   exporter_.reset();
   EXPECT_EQ(Exported(), 0);
   EXPECT_EQ(Undelivered(), 1);
+}
+
+TEST_F(SpanExporterTest, ABatchOfManyBytesLeavesInPartsThatCollectorsTake) {
+  Start({}, {.delay = absl::Hours(1)});
+  for (int i = 0; i < 8; ++i) exporter_->Add(WithText(600 << 10));
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(Exported(), 8);
+}
+
+TEST_F(SpanExporterTest, ASpanOfManyBytesTakesNoOtherWithIt) {
+  Start({{.outcome = Outcome::kRefused}}, {.delay = absl::Hours(1)});
+  exporter_->Add(WithText(5 << 20));
+  exporter_->Add(Named("a"));
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(1, 1));
+  EXPECT_EQ(Exported(), 1);
+  EXPECT_EQ(Undelivered(), 1);
+}
+
+TEST_F(SpanExporterTest, WhatACollectorSaysOfSpansThatItTakesIsOneLine) {
+  const testing::CapturedLog log;
+  const SendResult advice = {.message = "the attribute is deprecated"};
+  Start({advice, advice, {}, advice}, {.delay = absl::Hours(1), .max_batch_spans = 1});
+  for (int i = 0; i < 4; ++i) exporter_->Add(Named("a"));
+  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
+  while (Exported() < 4 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  exporter_.reset();
+  const std::string line = "warning the collector of traces takes spans and says: \"the attribute is deprecated\"";
+  EXPECT_THAT(log.Lines(), ElementsAre(line, line)) << "the batch between said nothing";
+  EXPECT_EQ(Undelivered(), 0);
 }
 
 TEST_F(SpanExporterTest, ATryThatIsUnderWayDelaysTheEndByAtMostTheFlushTime) {
