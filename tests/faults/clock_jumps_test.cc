@@ -90,6 +90,39 @@ TEST_P(ClockJumps, DelayNoSpan) {
   EXPECT_FALSE(is_busy);
 }
 
+TEST_P(ClockJumps, StretchNoSpan) {
+  const ShiftedClock clock;
+  const testing::TraceCollector collector;
+  std::vector<std::string> environment = clock.Environment();
+  environment.push_back("OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.url());
+  environment.push_back("OTEL_BSP_SCHEDULE_DELAY=50");
+  ServiceProcess proposer("foretoken_proposer", {"--method=ngram", "--trace_proposals"}, environment);
+  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address(), "--trace_steps"},
+                          environment);
+  client::GenerationClient client = Connect(verifier);
+  ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) > 0; }));
+  const auto jump = [&](const v1::GenerateResponse&) {
+    clock.Set(GetParam());
+    return true;
+  };
+  ASSERT_TRUE(client.Generate(RepetitiveRequest(0), jump).ok());
+  const auto named = [&](absl::string_view name) {
+    std::vector<testing::CollectedSpan> spans = collector.spans();
+    std::erase_if(spans, [&](const testing::CollectedSpan& span) { return span.span.name() != name; });
+    return spans;
+  };
+  constexpr char kCall[] = "foretoken.v1.GenerationService/Generate";
+  ASSERT_TRUE(WaitUntil([&] { return !named(kCall).empty() && !named("session").empty(); }));
+  const otlp::Span call = named(kCall)[0].span, decode = named("decode").at(0).span;
+  EXPECT_GE(decode.start_time_unix_nano(), call.start_time_unix_nano());
+  EXPECT_LE(decode.end_time_unix_nano(), call.end_time_unix_nano());
+  EXPECT_GT(named("proposal").size(), 1u);
+  for (const testing::CollectedSpan& span : collector.spans()) {
+    EXPECT_LT(absl::Nanoseconds(span.nanos()), absl::Minutes(10)) << span.span.name();
+  }
+  EXPECT_GE(named("session")[0].nanos(), named("decode")[0].nanos() / 2) << "it lasts as long as the request";
+}
+
 // A request that takes longer than the grace.
 v1::GenerateRequest LongRequest(int index) {
   v1::GenerateRequest request = RepetitiveRequest(index);
