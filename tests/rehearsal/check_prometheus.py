@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a Prometheus that scrapes a verifier for the series that vLLM's dashboards and llm-d's picker query: each must be
-there with its type and labels, and the queries of the boards for speculation and for targets of latency must have
-values that agree. The command is a traced request for 64 tokens. Two such requests came before the first scrape. The
-command sends a third one after it, because rates need an increase, and exemplars must lead to its trace.
+"""Asks a Prometheus that scrapes a verifier and three proposers for the series that vLLM's dashboards and llm-d's picker
+query: each must be there with its type and labels, and the queries of the boards for speculation and for targets of
+latency must have values that agree. The command is a traced request for 64 tokens. Two such requests came before the
+first scrape. The command sends a third one after it, because rates need an increase, and exemplars must lead to its
+trace.
 
     check_prometheus.py URL COMMAND..."""
 import json
@@ -65,7 +66,7 @@ def check_series(url: str, kind: str, metric: str, label_values: list[str]) -> N
 
 
 def main(url: str, request: list[str]) -> None:
-    wait_for(url, "sum(up)", 2)
+    wait_for(url, "sum(up)", 4)
     wait_for(url, "sum(vllm:generation_tokens_total)", 128)
     answer = json.loads(subprocess.run(request, check=True, capture_output=True).stdout)
     wait_for(url, "sum(vllm:generation_tokens_total)", 192)
@@ -77,9 +78,9 @@ def main(url: str, request: list[str]) -> None:
                                  for name in ("drafts", "draft_tokens", "accepted_tokens"))
     assert 0 < drafts <= drafted and 0 < accepted <= drafted, (drafts, drafted, accepted)
     assert value(url, 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}') > 0
-    own = value(url, "foretoken_proposer_sent_trees_total")
+    own = value(url, "sum(foretoken_proposer_sent_trees_total)")
     print(f"{len(lines)} names of vLLM, each with its type; accepted length "
-          f"{1 + accepted / drafts:.2f}; the proposer sent {own:.0f} trees")
+          f"{1 + accepted / drafts:.2f}; the proposers sent {own:.0f} trees")
 
 
 if __name__ == "__main__":
