@@ -237,27 +237,12 @@ class Renders(unittest.TestCase):
                 self.assertEqual(trigger.get("authenticationRef"), reference)
                 self.assertEqual(trigger["metadata"].get("authModes"), modes)
 
-    def test_an_update_waits_for_downloads(self):
-        deadlines = {d["metadata"]["name"].removeprefix("demo-"): d["spec"]["progressDeadlineSeconds"]
-                     for d in chart.find(chart.render(chart.values_of("cpu")), "Deployment")}
-        self.assertEqual(deadlines, {"verifier": (30 + 5 + 90) * 60, "proposer-ngram": (10 + 5) * 60,
-                                     "proposer-suffix": (10 + 5) * 60, "proposer-draft": (10 + 5 + 60) * 60})
-
     def test_the_verifiers_name_can_have_the_addresses_of_all_pods(self):
         for kind, fields in [("Headless", {"clusterIP": "None"}), ("ClusterIP", {"type": "ClusterIP"})]:
             documents = chart.render({**VALUES, "verifier": {"service": {"type": kind}}})
             service = chart.find(documents, "Service", "demo-verifier")[0]
             chart.validate(service, chart.KUBERNETES[0])
             self.assertEqual({key: service["spec"][key] for key in ["clusterIP", "type"] if key in service["spec"]}, fields)
-
-    def test_a_new_download_restarts_the_pods(self):
-        def checksum(letter):
-            values = chart.values_of("cpu")
-            values["model"]["download"]["files"]["config.json"] = letter * 64
-            pods = chart.find(chart.render(values), "Deployment", "demo-verifier")[0]["spec"]["template"]
-            return pods["metadata"]["annotations"]["checksum/model"]
-
-        self.assertNotEqual(checksum("0"), checksum("1"))
 
     def test_notes_give_three_commands_for_what_is_there(self):
         for case in chart.cases():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The script of the init container that downloads a model. If a test fails, a pod starts with a broken model, or waits for
-one that is there.
+"""The init container that downloads a model, and its script. If a test fails, a pod starts with a broken model, or waits
+for one that is there.
 
     tests/deploy/run.sh build/release download_test
 """
@@ -136,6 +136,47 @@ class Download(unittest.TestCase):
         self.assertEqual(pod.wait(10), 143)
         ended.set()
         self.assertEqual(list((self.scratch / "volume/big").iterdir()), [])
+
+
+class Pods(unittest.TestCase):
+    """What the chart has pods download."""
+
+    def deployments(self, letter="0"):
+        """By the part of their name after the release's. The head has its own claim, and no download of its own."""
+        values = chart.values_of("cpu")
+        values["model"]["claim"] = "weights"
+        values["model"]["download"]["files"]["config.json"] = letter * 64
+        values["proposers"]["eagle"] = {"method": "eagle3", "model": {"claim": "heads"}}
+        self.documents = chart.render(values)
+        return {d["metadata"]["name"].removeprefix("demo-"): d["spec"] for d in chart.find(self.documents, "Deployment")}
+
+    def test_an_update_waits_for_downloads(self):
+        deadlines = {name: spec["progressDeadlineSeconds"] // 60 for name, spec in self.deployments().items()}
+        self.assertEqual(deadlines, {"verifier": 30 + 5 + 90, "proposer-ngram": 10 + 5, "proposer-suffix": 10 + 5,
+                                     "proposer-draft": 10 + 5 + 60, "proposer-eagle": 10 + 5 + 90})
+
+    def test_a_new_download_restarts_the_pods_that_read_it(self):
+        old, new = ({name: spec["template"]["metadata"].get("annotations") for name, spec in self.deployments(letter).items()}
+                    for letter in "01")
+        self.assertEqual({name for name in old if old[name] != new[name]}, {"verifier", "proposer-eagle"})
+
+    def test_the_pods_of_a_head_wait_for_the_verifiers_model(self):
+        pods = {name: spec["template"]["spec"] for name, spec in self.deployments().items()}
+        head = pods["proposer-eagle"]
+        volumes = {volume["name"]: volume for volume in head["volumes"]}
+        (download,) = head["initContainers"]
+        places = {mount["mountPath"]: volumes[mount["name"]] for mount in download["volumeMounts"]}
+        self.assertEqual(places["/target"]["persistentVolumeClaim"], {"claimName": "weights", "readOnly": False})
+        script = places["/download"]["configMap"]["name"]
+        self.assertIn("model.safetensors", chart.find(self.documents, "ConfigMap", script)[0]["data"]["SHA256SUMS"])
+        variables, of_verifier = ({v["name"]: v for v in container["env"]} for container in
+                                  [download, pods["verifier"]["initContainers"][0]])
+        self.assertEqual(variables.pop("FOLDER")["value"], "/target")
+        self.assertEqual(of_verifier.pop("FOLDER")["value"], "/model")
+        self.assertEqual(variables, of_verifier)
+        self.assertIn("--target=/target", head["containers"][0]["args"])
+        self.assertIs(next(mount for mount in head["containers"][0]["volumeMounts"]
+                           if mount["mountPath"] == "/target")["readOnly"], True)
 
 
 if __name__ == "__main__":

@@ -59,12 +59,44 @@ labels:
 {{ ternary 50051 50052 (eq .component "verifier") }}
 {{- end }}
 
+{{/* Whether a proposer's method has a model of its own, and whether it reads the verifier's, too. Both take the method. */}}
+{{- define "foretoken.hasModel" -}}
+{{ if or (eq . "draft") (include "foretoken.readsTarget" .) }}true{{ end }}
+{{- end }}
+
+{{- define "foretoken.readsTarget" -}}
+{{ if has . (list "eagle3" "dflash" "eagle" "medusa" "mlp_speculator") }}true{{ end }}
+{{- end }}
+
 {{/*
-A proposer group with its defaults. Helm merges values.yaml only into keys that it has, and the groups' names are the
-user's, so the defaults of a group are under `proposerDefaults`.
+A proposer group with its defaults, of the list (context, values of the group). Helm merges values.yaml only into keys that
+it has, and the groups' names are the user's, so the defaults of a group are under `proposerDefaults`. A map with keys of
+the user's replaces the default's. So does a source of the model. A method without a model takes no model and no device
+from the defaults.
 */}}
 {{- define "foretoken.group" -}}
-{{ mergeOverwrite (deepCopy (index . 0).Values.proposerDefaults) (index . 1) | toYaml }}
+{{- $given := index . 1 -}}
+{{- $group := deepCopy (index . 0).Values.proposerDefaults -}}
+{{- range $key, $value := $given.pod }}
+{{- if kindIs "map" $value }}{{ $_ := set $group.pod $key dict }}{{ end }}
+{{- end }}
+{{- with $given.model }}
+{{- if or (hasKey . "claim") (hasKey . "volume") }}
+{{- $_ := set $group.model "claim" "" }}
+{{- $_ := set $group.model "volume" dict }}
+{{- end }}
+{{- if hasKey (.download | default dict) "files" }}{{ $_ := set $group.model.download "files" dict }}{{ end }}
+{{- end }}
+{{- if not (include "foretoken.hasModel" $given.method) }}
+{{- $_ := set $group "device" "cpu" }}
+{{- $_ := set $group "model" dict }}
+{{- end }}
+{{ mergeOverwrite $group $given | toYaml }}
+{{- end }}
+
+{{/* Whether a group is to have pods, of its values with the defaults. */}}
+{{- define "foretoken.hasPods" -}}
+{{ if or .replicas (include "foretoken.hasAutoscaler" .) }}true{{ end }}
 {{- end }}
 
 {{- define "foretoken.hasAutoscaler" -}}

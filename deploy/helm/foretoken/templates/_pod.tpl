@@ -15,8 +15,9 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- $annotations := deepCopy $pod.annotations }}
-  {{- if and .model .model.download.url }}
-  {{- $annotations = merge $annotations (dict "checksum/model" (toYaml .model.download | sha256sum)) }}
+  {{- $downloads := include "foretoken.downloads" . | fromJsonArray }}
+  {{- range $downloads }}
+  {{- $annotations = merge $annotations (dict (printf "checksum/%s" .place) (toYaml .from.download | sha256sum)) }}
   {{- end }}
   {{- with $annotations }}
   annotations:
@@ -40,29 +41,11 @@ spec:
       whenUnsatisfiable: ScheduleAnyway
       labelSelector: { matchLabels: {{ include "foretoken.selector" $ }} }
     {{- end }}
-  {{- if and .model .model.download.url }}
+  {{- with $downloads }}
   initContainers:
-    - name: download
-      image: {{ .root.Values.downloader.image | quote }}
-      command: [sh, /download/download.sh]
-      env:
-        - name: URL
-          value: {{ .model.download.url | quote }}
-        - name: FOLDER
-          value: {{ printf "/model/%s" .model.path | trimSuffix "/" | quote }}
-        {{- if .model.download.tokenSecret.name }}
-        - name: TOKEN
-          valueFrom:
-            secretKeyRef:
-              name: {{ .model.download.tokenSecret.name | quote }}
-              key: {{ .model.download.tokenSecret.key | quote }}
-        {{- end }}
-      resources:
-        {{- toYaml .root.Values.downloader.resources | nindent 8 }}
-      securityContext: {{ include "foretoken.restricted" . }}
-      volumeMounts:
-        - { name: model, mountPath: /model }
-        - { name: download, mountPath: /download, readOnly: true }
+    {{- range . }}
+    {{- include "foretoken.downloader" (dict "root" $.root "download" .) | nindent 4 }}
+    {{- end }}
   {{- end }}
   containers:
     - name: {{ .component }}
@@ -220,18 +203,18 @@ volumes:
     {{- else }}
     emptyDir: { sizeLimit: {{ .download.size | quote }} }
     {{- end }}
-  {{- if .download.url }}
-  - name: download
-    configMap: { name: {{ $.name }}-download }
-  {{- end }}
   {{- end }}
   {{- if and .target (eq (include "foretoken.targetVolume" .) "target") }}
   - name: target
     {{- if .target.claim }}
-    persistentVolumeClaim: { claimName: {{ .target.claim | quote }}, readOnly: true }
+    persistentVolumeClaim: { claimName: {{ .target.claim | quote }}, readOnly: {{ empty .target.download.url }} }
     {{- else }}
     {{- toYaml .target.volume | nindent 4 }}
     {{- end }}
+  {{- end }}
+  {{- range include "foretoken.downloads" . | fromJsonArray }}
+  - name: {{ .name }}
+    configMap: { name: {{ .script }} }
   {{- end }}
   {{- if .root.Values.tls.enabled }}
   - name: tls

@@ -30,8 +30,8 @@ spec:
   strategy: { rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
   {{- end }}
   {{- $minutes := add 5 .spec.startupMinutes }}
-  {{- if and .model .model.download.url }}
-  {{- $minutes = add $minutes .model.download.minutes }}
+  {{- range include "foretoken.downloads" . | fromJsonArray }}
+  {{- $minutes = add $minutes .from.download.minutes }}
   {{- end }}
   progressDeadlineSeconds: {{ mul 60 $minutes }}
   selector: { matchLabels: {{ include "foretoken.selector" . }} }
@@ -81,20 +81,8 @@ spec:
     {{- end }}
     - ports: [{ port: health }] # kubelets, which no selector can name
 {{- end }}
-{{- if .model }}
-{{- if .model.download.url }}
+{{- if and .model .model.download.url }}
 ---
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  {{- include "foretoken.metadata" (dict "root" .root "component" .component "group" .group "name" (printf "%s-download" .name)) | nindent 2 }}
-data:
-  download.sh: |
-    {{- .root.Files.Get "files/download.sh" | nindent 4 }}
-  SHA256SUMS: |
-    {{- range $file, $sum := .model.download.files }}
-    {{ $sum }}  {{ $file }}
-    {{- end }}
-{{- end }}
+{{ include "foretoken.downloadScript" . }}
 {{- end }}
 {{- end }}
