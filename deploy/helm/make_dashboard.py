@@ -51,8 +51,8 @@ ROWS = [
              rate("foretoken_proposer_questions_total", "proposer"), "{{proposer}}")]),
         ("Sessions at proposers", "short",
          [("sum by (proposer) (foretoken_proposer_sessions{PODS})", "{{proposer}}")]),
-        ("Sessions that proposers refused", "ops", [
-            (rate("foretoken_proposer_refused_sessions_total", "proposer, reason"), "{{proposer}}: {{reason}}")]),
+        ("Sessions that wait for room", "short",
+         [("sum by (proposer) (foretoken_proposer_waiting_sessions{PODS})", "{{proposer}}")]),
         ("Round trip to proposers, p95", "s", [
             ("histogram_quantile(0.95, sum by (le, proposer) ("
              "rate(foretoken_proposer_round_trip_seconds_bucket{PODS}[$__rate_interval])))", "{{proposer}}")]),

@@ -82,16 +82,14 @@ class Rules(unittest.TestCase):
         triggers = chart.find(self.documents, "ScaledObject", "demo-proposer-suffix")[0]["spec"]["triggers"]
         sessions, late = [trigger["metadata"]["query"] for trigger in triggers]
         labels = 'app_kubernetes_io_component="proposer",foretoken_proposer="suffix",proposer="suffix"'
-        open_sessions, refused = "foretoken_proposer_sessions", "foretoken_proposer_refused_sessions_total"
+        open_sessions, waiting = "foretoken_proposer_sessions", "foretoken_proposer_waiting_sessions"
         held = {f'{open_sessions}{{{labels},pod="a"}}': "10+0x10", f'{open_sessions}{{{labels},pod="b"}}': "20+0x10"}
-        self.expect(sessions, {}, {})  # nothing is known, which is not 0
-        # One session waits for room: it asks both pods every 3.75 seconds.
-        self.expect(sessions, {**held, f'{refused}{{{labels},pod="a",reason="full"}}': "0+16x10",
-                               f'{refused}{{{labels},pod="b",reason="full"}}': "0+12x10",
-                               f'{refused}{{{labels},pod="b",reason="stream_full"}}': "0+4x10",
-                               f'{refused}{{{labels},pod="b",reason="invalid"}}': "0+100x10"}, {"{}": 31})
-        self.expect(late, {}, {"{}": 0})  # nobody asks
         verifier = 'app_kubernetes_io_component="verifier",pod="v",proposer="suffix"'
+        self.expect(sessions, {}, {})  # nothing is known, which is not 0
+        self.expect(sessions, held, {"{}": 30})
+        waits = [(verifier, 2), (verifier.replace('"v"', '"w"'), 1), (verifier.replace("suffix", "draft"), 9)]
+        self.expect(sessions, {**held, **{f"{waiting}{{{of}}}": f"{number}+0x10" for of, number in waits}}, {"{}": 33})
+        self.expect(late, {}, {"{}": 0})  # nobody asks
         questions, lates = "foretoken_proposer_questions_total", "foretoken_proposer_late_answers_total"
         self.expect(late, {f'{questions}{{{verifier}}}': "0+600x10", f'{lates}{{{verifier}}}': "0+150x10"}, {"{}": 0.25})
 

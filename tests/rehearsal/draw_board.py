@@ -20,7 +20,7 @@ COLOURS = ["#3f7d3a", "#c98b00", "#2f6fb4", "#b4452f", "#7a4fa3", "#4c8f8f", "#8
 UNITS = {"s": (1, " s"), "ms": (1000, " ms"), "percentunit": (100, " %"), "ops": (1, "/s"), "x": (1, " x"), "short": (1, "")}
 MAX_NAMED = 4  # lines of a panel that are named although they are 0 throughout
 # Nothing to show while all goes well.
-MAY_BE_EMPTY = {"Refusals by reason", "Sessions that proposers refused"}
+MAY_BE_EMPTY = {"Refusals by reason"}
 STYLE = """body { font: 13px sans-serif; margin: 12px; color: #222 } h1 { font-size: 18px; margin: 14px 0 6px }
 .row { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 8px } .panel { border: 1px solid #ccc; padding: 5px }
 h2 { font-size: 13px; margin: 0 } text { font-size: 11px; fill: #555 } span { margin-right: 12px; font-size: 12px }"""
