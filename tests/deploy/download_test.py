@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -54,8 +55,10 @@ class Download(unittest.TestCase):
             def log_message(self, *_):
                 pass
 
-        server = http.server.ThreadingHTTPServer(
-            ("127.0.0.1", 0), functools.partial(Handler, directory=self.scratch / "hub"))
+        self.serve(functools.partial(Handler, directory=self.scratch / "hub"))
+
+    def serve(self, handler):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
@@ -81,9 +84,7 @@ class Download(unittest.TestCase):
 
     def test_fetches_every_file_once(self):
         result = self.download(TOKEN="secret")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        for file in ["config.json", "parts/weights"]:
-            self.assertEqual((self.scratch / "volume/big" / file).read_bytes(), (self.scratch / "hub" / file).read_bytes())
+        self.expect_all_files(result)
         self.assertEqual(sorted(self.requests), [("/config.json", "Bearer secret"), ("/parts/weights", "Bearer secret")])
         again = self.download()
         self.assertEqual(again.returncode, 0)
@@ -104,9 +105,56 @@ class Download(unittest.TestCase):
         self.assertEqual((self.scratch / "volume/big/config.json").read_text(), "{}")
 
     def test_fails_where_a_file_is_missing(self):
-        result = self.download({"absent": "0" * 64})
+        result = self.download({"absent": "0" * 64}, PAUSE_SECONDS="0")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("404", result.stderr)
+        self.assertEqual(len(self.requests), 5)
+
+    def expect_all_files(self, result):
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for file in ["config.json", "parts/weights"]:
+            self.assertEqual((self.scratch / "volume/big" / file).read_bytes(), (self.scratch / "hub" / file).read_bytes())
+
+    def test_asks_again_where_a_server_stops_in_the_middle(self):
+        tried, ended = threading.Semaphore(1), threading.Event()
+        self.addCleanup(ended.set)
+        self.before_body.append(lambda: tried.acquire(blocking=False) and ended.wait(60))
+        self.expect_all_files(self.download(STALL_SECONDS="2", PAUSE_SECONDS="0"))
+        # The first try has a byte. This server cannot go on after it, so the third try begins anew.
+        self.assertEqual([path for path, _ in self.requests], ["/config.json"] * 3 + ["/parts/weights"])
+
+    def test_goes_on_where_a_connection_breaks(self):
+        begins, hub = [], self.scratch / "hub"
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            """Sends at most 40,000 bytes of a file."""
+
+            def do_GET(self):
+                content = (hub / self.path.strip("/")).read_bytes()
+                begin = int(re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))[1])
+                begins.append(begin)
+                self.send_response(206 if begin else 200)
+                self.send_header("Content-Length", len(content) - begin)
+                self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+                self.end_headers()
+                self.wfile.write(content[begin:begin + 40000])
+
+            def log_message(self, *_):
+                pass
+
+        self.serve(Handler)
+        self.expect_all_files(self.download(PAUSE_SECONDS="0"))
+        self.assertEqual(begins, [0, *range(0, 256000, 40000)])
+
+    def test_removes_parts_of_pods_that_are_long_dead(self):
+        volume = self.scratch / "volume/big"
+        volume.mkdir(parents=True)
+        for name, days in [("dead", 2), ("other", 0)]:
+            part = volume / f".{name}.config.json.part"
+            part.write_text("{")
+            os.utime(part, (time.time() - days * 86400,) * 2)
+        self.expect_all_files(self.download())
+        self.assertEqual([path.name for path in volume.glob(".*")], [".other.config.json.part"])
 
     @unittest.skipUnless(can_make_pods(), "this machine does not let us make namespaces")
     def test_two_pods_fill_one_volume_at_the_same_time(self):
@@ -137,6 +185,21 @@ class Download(unittest.TestCase):
         ended.set()
         self.assertEqual(list((self.scratch / "volume/big").iterdir()), [])
 
+    def test_ends_while_it_computes_a_sum(self):
+        programs, begun = self.scratch / "programs", self.scratch / "begun"
+        programs.mkdir()
+        (programs / "sha256sum").write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 60\n")
+        (programs / "sha256sum").chmod(0o755)
+        script, variables = self.prepare(PATH=f"{programs}:{os.environ['PATH']}")
+        pod = subprocess.Popen(["sh", script], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(pod.kill)
+        deadline = time.monotonic() + 30
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        pod.terminate()
+        self.assertEqual(pod.wait(10), 143)
+        self.assertEqual(list((self.scratch / "volume/big").iterdir()), [])
+
 
 class Pods(unittest.TestCase):
     """What the chart has pods download."""
@@ -146,6 +209,7 @@ class Pods(unittest.TestCase):
         values = chart.values_of("cpu")
         values["model"]["claim"] = "weights"
         values["model"]["download"]["files"]["config.json"] = letter * 64
+        values["downloader"] = {"env": [{"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"}]}
         values["proposers"]["eagle"] = {"method": "eagle3", "model": {"claim": "heads"}}
         self.documents = chart.render(values)
         return {d["metadata"]["name"].removeprefix("demo-"): d["spec"] for d in chart.find(self.documents, "Deployment")}
@@ -174,6 +238,7 @@ class Pods(unittest.TestCase):
         self.assertEqual(variables.pop("FOLDER")["value"], "/target")
         self.assertEqual(of_verifier.pop("FOLDER")["value"], "/model")
         self.assertEqual(variables, of_verifier)
+        self.assertEqual(variables["HTTPS_PROXY"]["value"], "http://proxy.example:3128")
         self.assertIn("--target=/target", head["containers"][0]["args"])
         self.assertIs(next(mount for mount in head["containers"][0]["volumeMounts"]
                            if mount["mountPath"] == "/target")["readOnly"], True)

@@ -24,6 +24,9 @@ ConfigMap, `from` the values of the model.
   image: {{ $downloader.image | quote }}
   command: [sh, /download/download.sh]
   env:
+    {{- with $downloader.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
     - name: URL
       value: {{ .from.download.url | quote }}
     - name: FOLDER
