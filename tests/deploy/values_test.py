@@ -4,6 +4,7 @@ are taken, or a value or a flag is missing where somebody looks for it.
 
     tests/deploy/run.sh build/release values_test
 """
+import json
 import os
 import pathlib
 import re
@@ -34,6 +35,32 @@ def declared_flags(component):
         f"{component}_service/main.cc", "common/rpc/server_flags.cc", "proposer_service/option_list.inc"]]
     pattern = r"(?:ABSL_FLAG\(|FT_PROPOSER_OPTION\(\s*\"\w*\",)\s*([\w:<>]+),\s*(\w+),"
     return {name: kind for text in reversed(texts) for kind, name in re.findall(pattern, text)}
+
+
+def flag_schemas():
+    """By component and flag."""
+    schema = chart.value_schema()
+    groups = {"verifier": schema["properties"]["verifier"], "proposer": schema["definitions"]["group"]}
+    return {component: {flag: resolve(schema, node) for flag, node in group["properties"]["flags"]["properties"].items()}
+            for component, group in groups.items()}
+
+
+MOST_EXACT = 2**53 - 1  # of a number in JSON. Some flags take more
+
+
+def bounds(node):
+    """The least and the most that a number may be, and what is just beyond them."""
+    step = 1 if node["type"] == "integer" else 1e-3
+    least = node.get("minimum", node.get("exclusiveMinimum", 0) + step)
+    most = node.get("maximum", node.get("exclusiveMaximum", MOST_EXACT + step) - step)
+    return (least, most), [least - step] + ([most + step] if most < MOST_EXACT else [])
+
+
+def refusal(component, flags):
+    """The last words of a program that finds no model."""
+    command = [PROGRAMS[component], "--model=/nowhere", *(["--method=draft"] if component == "proposer" else []),
+               *(f"--{flag}={json.dumps(value)}" for flag, value in flags.items())]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
 def passed_flags(container):
@@ -69,24 +96,28 @@ class Values(unittest.TestCase):
         walk(schema, values, "")
 
     def test_every_value_is_described(self):
+        schema = chart.value_schema()
+
         def walk(node, path):
             self.assertTrue(node.get("description"), path)
             for key, child in node.get("properties", {}).items():
-                if "$ref" not in child:
-                    walk(child, f"{path}.{key}")
+                walk(resolve(schema, child), f"{path}.{key}")
 
-        walk(chart.value_schema(), "")
+        walk(schema, "")
 
-    def test_readme_has_the_table(self):
+    def test_readme_has_the_tables(self):
         readme = (chart.CHART / "README.md").read_text()
         script = chart.CHART.parent / "describe_values.py"
-        table = subprocess.run([script], capture_output=True, text=True, check=True).stdout
-        self.assertTrue(table in readme, "deploy/helm/describe_values.py prints another table")
+        tables = subprocess.run([script], capture_output=True, text=True, check=True).stdout
+        self.assertTrue(tables in readme, "deploy/helm/describe_values.py prints other tables")
+
+    def test_flags_are_described_as_the_binaries_do(self):
+        script = chart.CHART.parent / "describe_flags.py"
+        printed = subprocess.run([script, BIN], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(printed, (chart.CHART / "values.schema.json").read_text())
 
     def test_flags_are_the_binaries_own(self):
-        schema = chart.value_schema()
-        flags = {"verifier": schema["properties"]["verifier"]["properties"]["flags"],
-                 "proposer": schema["definitions"]["group"]["properties"]["flags"]}
+        flags = flag_schemas()
         passed = {"verifier": set(), "proposer": set()}
         for case in chart.cases():
             for name, container in chart.containers(chart.render(chart.values_of(case))):
@@ -96,26 +127,34 @@ class Values(unittest.TestCase):
             known = flags_of(program)
             self.assertGreater(len(known), 20)
             self.assertLessEqual(passed[component], known)
-            offered = set(flags[component]["properties"])
+            offered = set(flags[component])
             self.assertEqual(offered - known, set(), "the schema has flags that the program does not know")
             self.assertEqual(known - offered - passed[component] - {"model"}, set(), "the chart hides flags")
 
     def test_flags_take_what_the_binaries_take(self):
         types = {"bool": "boolean", "int32_t": "integer", "int64_t": "integer", "float": "number", "std::string": "string",
                  "absl::Duration": "string", "std::vector<std::string>": "string"}
-        schema = chart.value_schema()
-        flags = {"verifier": schema["properties"]["verifier"]["properties"]["flags"]["properties"],
-                 "proposer": schema["definitions"]["group"]["properties"]["flags"]["properties"]}
         for component, program in PROGRAMS.items():
             helps = dict(re.findall(r"^  --(\w+)(.*?)(?=^  --|\Z)", usage_of(program), re.MULTILINE | re.DOTALL))
             declared = declared_flags(component)
-            for flag, node in flags[component].items():
+            for flag, node in flag_schemas()[component].items():
                 with self.subTest(component=component, flag=flag):
                     known = re.sub(r"std::optional<(.*)>", r"\1", declared[flag])
-                    self.assertEqual(resolve(schema, node)["type"], types[known])
-                    self.assertEqual(node["$ref"].endswith("/flagTime"), known == "absl::Duration")
-                    for choice in resolve(schema, node).get("enum", []):
+                    self.assertEqual(node["type"], types[known])
+                    self.assertEqual(node.get("$ref", "").endswith("/flagTime"), known == "absl::Duration")
+                    for choice in node.get("enum", []):
                         self.assertRegex(helps[flag], rf"\b{choice}\b")
+
+    def test_bounds_of_flags_are_the_binaries_own(self):
+        for component in PROGRAMS:
+            numbers = {flag: node for flag, node in flag_schemas()[component].items()
+                       if node["type"] in ("integer", "number") and "enum" not in node}
+            self.assertGreater(len(numbers), 15)
+            for inside in zip(*(bounds(node)[0] for node in numbers.values())):
+                self.assertIn("cannot open /nowhere", refusal(component, dict(zip(numbers, inside))))
+            for flag, value in [(flag, value) for flag, node in numbers.items() for value in bounds(node)[1]]:
+                with self.subTest(component=component, flag=flag, value=value):
+                    self.assertRegex(refusal(component, {flag: value}), "expected|Illegal value")
 
     def test_volumes_are_those_of_kubernetes(self):
         for kind in chart.value_schema()["definitions"]["volume"]["propertyNames"]["enum"]:
@@ -128,7 +167,7 @@ class Values(unittest.TestCase):
 
 
 def resolve(schema, node):
-    return schema["definitions"][node["$ref"].split("/")[-1]] if "$ref" in node else node
+    return {**schema["definitions"][node["$ref"].split("/")[-1]], **node} if "$ref" in node else node
 
 
 if __name__ == "__main__":
