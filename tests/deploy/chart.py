@@ -65,7 +65,8 @@ def board(documents):
 OWN_SCHEMAS = {
     ("monitoring.coreos.com/v1", "PodMonitor"): {"selector", "podTargetLabels", "podMetricsEndpoints"},
     ("monitoring.coreos.com/v1", "PrometheusRule"): {"groups"},
-    ("cert-manager.io/v1", "Certificate"): {"secretName", "secretTemplate", "issuerRef", "usages", "privateKey", "dnsNames"},
+    ("cert-manager.io/v1", "Certificate"): {"secretName", "secretTemplate", "issuerRef", "usages", "privateKey", "dnsNames",
+                                          "ipAddresses"},
     ("keda.sh/v1alpha1", "ScaledObject"): {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval",
                                            "fallback", "advanced", "triggers"},
     ("inference.networking.k8s.io/v1", "InferencePool"): {"selector", "appProtocol", "targetPorts",

@@ -147,6 +147,16 @@ class Renders(unittest.TestCase):
         self.assertIn("--tls_client_identities=spiffe://cluster/ns/llm/sa/gateway,gateway.llm.svc,demo-verifier.llm.svc",
                       arguments)
 
+    def test_the_verifiers_certificate_alone_has_names_for_clients_outside(self):
+        specs = {d["metadata"]["name"]: d["spec"] for d in chart.find(chart.render(chart.values_of("everything")), "Certificate")}
+        verifier = specs.pop("demo-verifier")
+        inside = ["demo-verifier.llm.svc", "demo-verifier.llm.svc.cluster.local", "demo-verifier"]
+        self.assertEqual(verifier["dnsNames"], [*inside, "llm.example.com"])
+        self.assertEqual(verifier["ipAddresses"], ["203.0.113.7", "2001:db8::7"])
+        for name, spec in specs.items():
+            self.assertEqual([dns.split(".")[0] for dns in spec["dnsNames"]], [name] * 3)
+            self.assertNotIn("ipAddresses", spec)
+
     def test_a_pod_names_a_claim_once(self):
         def volumes(head_claim):
             values = {**VALUES, "proposers": {"eagle": {"method": "eagle3", "model": {"claim": head_claim, "path": "head"}}}}
