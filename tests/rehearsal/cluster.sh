@@ -157,20 +157,32 @@ while_ready() {
   return "$status"
 }
 
-# The commands of docs/operating.md, as they stand there.
+# commands_of_the_page SECTION: the first commands of this section of docs/operating.md, as they stand there.
 commands_of_the_page() {
-  sed -n '/^## In a cluster/,/^## Upgrades/p' "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d'
+  sed -n "/^## $1\$/,/^## /p" "$root/docs/operating.md" | sed '1,/^```sh$/d; /^```$/,$d'
+}
+
+# Into $scratch/objects: all that has the label of the release llama, but for events, which the cluster removes.
+list_objects() {
+  local kinds
+  kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,) &&
+    kubectl get "$kinds" -l app.kubernetes.io/instance=llama -o name
+} >"$scratch/objects" 2>"$scratch/objects.err"
+
+nothing_is_left() {
+  list_objects && [[ ! -s $scratch/objects ]]
 }
 
 # Tests the release llama and removes it as docs/operating.md says. Nothing is left.
 remove_release() {
-  local commands kinds
+  local commands
   helm test llama >"$scratch/test.log" 2>&1 || fail "helm test: $(<"$scratch/test.log")"
-  commands=$(commands_of_the_page | grep -e uninstall -e --selector=app.kubernetes.io/instance)
+  commands=$(commands_of_the_page "In a cluster" | grep -e uninstall -e --selector=app.kubernetes.io/instance)
   (($(wc -l <<<"$commands") == 2)) || fail "docs/operating.md does not say how to remove a release: $commands"
+  list_objects || fail "the objects of the release cannot be listed: $(<"$scratch/objects.err")"
+  grep -q '^deployment\.apps/llama-verifier$' "$scratch/objects" || fail "no Deployment among: $(<"$scratch/objects")"
   bash -ec "${commands//-n models /}" >"$scratch/remove.log" 2>&1 || fail "$commands: $(<"$scratch/remove.log")"
-  kinds=$(kubectl api-resources --verbs=list --namespaced -o name | grep -v '^events' | paste -sd,)
-  wait_for bash -c "[[ -z \$(kubectl get '$kinds' -l app.kubernetes.io/instance=llama -o name 2>/dev/null) ]]"
+  (wait_for nothing_is_left) || fail "left behind: $(cat "$scratch/objects" "$scratch/objects.err")"
 }
 
 install_minimal() {
@@ -221,7 +233,7 @@ YAML
 
 walk_the_newcomers_path() {
   local commands
-  commands=$(commands_of_the_page)
+  commands=$(commands_of_the_page "In a cluster")
   (($(wc -l <<<"$commands") >= 8)) || fail "docs/operating.md has no commands"
   # As a storage class with a provisioner does, which is not here.
   kubectl create -f - >/dev/null <<YAML
@@ -271,13 +283,28 @@ upgrade_and_roll_back() {
   while_ready llama-verifier 2 helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --wait --timeout 2m ||
     fail "turning an autoscaler on fails: $(<"$scratch/command.log")"
   [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 2 ]] || fail "the autoscaler changed the number of pods"
-  kubectl scale deployment llama-verifier --replicas=3 >/dev/null # as an autoscaler does
-  helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --wait --timeout 2m >/dev/null
-  [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 3 ]] || fail "an upgrade changed the number of pods"
+  undo_under_an_autoscaler
   helm upgrade llama "$chart" "${options[@]}" --wait --timeout 2m >/dev/null || fail "turning an autoscaler off fails"
 
   helm upgrade llama "$chart" "${options[@]}" --set verifier.replicas=-1 >"$scratch/refused" 2>&1 && fail "nonsense was taken"
   grep -q 'replicas' "$scratch/refused" || fail "nonsense is not named: $(<"$scratch/refused")"
+}
+
+# As docs/operating.md says. The autoscaler of the verifier is on; `options` have it off.
+undo_under_an_autoscaler() {
+  local undo revision
+  undo=$(commands_of_the_page Upgrades)
+  revision=$(helm history llama --max 1 | awk 'END { print $1 }')
+  [[ $undo == *--revision=1\ * ]] || fail "docs/operating.md does not say how to undo an upgrade: $undo"
+  kubectl scale deployment llama-verifier --replicas=3 >/dev/null # as an autoscaler does
+  helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --set verifier.flags.max_queued_requests=50 \
+    --wait --timeout 2m >/dev/null || fail "an upgrade under an autoscaler fails"
+  [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 3 ]] || fail "an upgrade changed the number of pods"
+  undo=${undo//-n models /}
+  (cd "$root" && bash -o pipefail -c "${undo/--revision=1/--revision=$revision}") >"$scratch/undo.log" 2>&1 ||
+    fail "$undo: $(<"$scratch/undo.log")"
+  kubectl get deployment llama-verifier -o yaml | grep -q -- '--max_queued_requests=50' && fail "nothing was undone"
+  [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 3 ]] || fail "undoing it changed the number of pods"
 }
 
 # Both verifiers on one node. While no other node takes a successor, the budget lets only one of them go.
