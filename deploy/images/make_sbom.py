@@ -7,15 +7,18 @@
 ROOT/usr/share/doc/foretoken/sbom.spdx.json gets one package per library that a program loads, one per package whose
 headers or archives are compiled in, one per library that ./dev setup takes from PyPI as sources, and, where ROOT has NCCL, one
 per part of CUDA that ./dev setup --cuda takes from PyPI.
-ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each.
+ROOT/usr/share/doc/PACKAGE/copyright gets the licence of each. The time of the SBOM is SOURCE_DATE_EPOCH, or else now.
 """
 import datetime
+import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAMESPACE = "https://foretoken.invalid/spdx"
@@ -92,8 +95,20 @@ def describe_source(name, version):
     }
 
 
-def main():
-    root, programs = pathlib.Path(sys.argv[1]), sys.argv[2:]
+def name_document(image, version, has_cuda, packages):
+    """The name and the namespace of an image's SBOM. Another device or another package makes another namespace."""
+    name = f"{image}-{version}-{'cuda' if has_cuda else 'cpu'}"
+    digest = hashlib.sha256(json.dumps(packages, sort_keys=True).encode()).hexdigest()
+    return {"name": name, "documentNamespace": f"{NAMESPACE}/{name}-{digest}"}
+
+
+def creation():
+    seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+    created = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"created": created, "creators": ["Tool: make_sbom.py"]}
+
+
+def main(root, programs):
     version = run(programs[0], "--version").split()[1]
     product = {
         "SPDXID": "SPDXRef-foretoken", "name": "foretoken", "versionInfo": version, "supplier": "NOASSERTION",
@@ -110,12 +125,9 @@ def main():
         kind = "DYNAMIC_LINK" if is_file else "STATIC_LINK"
         relations.append({"spdxElementId": "SPDXRef-foretoken", "relationshipType": kind,
                           "relatedSpdxElement": package["SPDXID"]})
-    name = f"{root.name}-{version}"
     document = {
-        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": name,
-        "documentNamespace": f"{NAMESPACE}/{name}",
-        "creationInfo": {"created": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-                         "creators": ["Tool: make_sbom.py"]},
+        "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+        **name_document(root.name, version, bool(toolkit), packages), "creationInfo": creation(),
         "packages": [product, *packages], "relationships": relations,
     }
     docs = root / "usr/share/doc"
@@ -134,4 +146,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
