@@ -4,6 +4,7 @@
 #include <grpc/support/time.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,11 +71,12 @@ void ProjectionReader::OnPiece(const grpc::Status& status) {
   }
   v1::ReadProjectionResponse piece;
   if (const absl::Status parsed = rpc::ParseMessage(response_, bounds_, piece); !parsed.ok()) return End(parsed);
-  bytes_ += piece.data();
-  if (piece.data().empty() || bytes_.size() > wanted_.num_bytes) {
-    return End(absl::InvalidArgumentError(absl::StrCat("expected ", wanted_.num_bytes, " bytes, got ",
-                                                       piece.data().empty() ? "only " : "at least ", bytes_.size())));
+  const size_t num_wanted = std::min(rpc::kMaxProjectionPieceBytes, wanted_.num_bytes - bytes_.size());
+  if (piece.data().size() != num_wanted) {  // small pieces would let a proposer keep its place for hours
+    return End(absl::InvalidArgumentError(
+        absl::StrCat("expected ", num_wanted, " bytes at offset ", bytes_.size(), ", got ", piece.data().size())));
   }
+  bytes_ += piece.data();
   if (bytes_.size() == wanted_.num_bytes) return End(std::move(bytes_));
   ReadPiece();
 }

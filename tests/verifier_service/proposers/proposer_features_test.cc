@@ -129,12 +129,12 @@ TEST(ProposerFeatures, NoMoreKindsOfFeaturesThanTheBoundAreUsed) {
   EXPECT_EQ(pool->FeatureSources().size(), 2);
 }
 
-// Answers as a drafter does, but its projection comes only when the test says so. Each piece also has fields that the
-// verifier does not know, if the test gives their bytes.
+// Answers as a drafter does, but its projection comes only when the test says so. The bytes of further fields, if the
+// test gives them, are merged into each piece.
 class HeldProjection : public v1::ProposalService::Service {
  public:
-  explicit HeldProjection(const Drafter& drafter, std::string unknown_fields = "")
-      : drafter_(drafter.Connect()), unknown_fields_(std::move(unknown_fields)) {
+  explicit HeldProjection(const Drafter& drafter, std::string further_fields = "")
+      : drafter_(drafter.Connect()), further_fields_(std::move(further_fields)) {
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {this}).value();
   }
   ~HeldProjection() override { Release(); }
@@ -162,13 +162,13 @@ class HeldProjection : public v1::ProposalService::Service {
     }
     grpc::ClientContext context;
     const grpc::Status status = drafter_->ReadProjection(&context, *request, response);
-    EXPECT_TRUE(response->MergeFromString(unknown_fields_));
+    EXPECT_TRUE(response->MergeFromString(further_fields_));
     return status;
   }
 
  private:
   const std::unique_ptr<v1::ProposalService::Stub> drafter_;
-  const std::string unknown_fields_;
+  const std::string further_fields_;
   mutable absl::Mutex mutex_;
   bool is_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_released_ ABSL_GUARDED_BY(mutex_) = false;
@@ -223,6 +223,19 @@ TEST(ProposerFeatures, AProjectionWithAPieceOutOfBoundsIsRefused) {
     return std::ranges::any_of(log.Lines(), [](const std::string& line) {
       return absl::StrContains(line, "ReadProjection: expected at most 65536 bytes of unknown fields, got 80000");
     });
+  })) << absl::StrJoin(log.Lines(), " ");
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
+}
+
+TEST(ProposerFeatures, AProjectionInTooSmallPiecesIsRefused) {
+  const testing::CapturedLog log;
+  Drafter drafter(Projected(7));
+  HeldProjection slow(drafter, /*further_fields=*/std::string("\x0a\x01\x00", 3));  // `data` of one byte
+  slow.Release();
+  const auto pool = MakePool({absl::StrCat("ngram=static:", slow.address())}, Options());
+  EXPECT_TRUE(Eventually([&] {
+    return std::ranges::any_of(
+        log.Lines(), [](const std::string& line) { return absl::StrContains(line, "bytes at offset 0, got 1"); });
   })) << absl::StrJoin(log.Lines(), " ");
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
 }
