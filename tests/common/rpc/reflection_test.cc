@@ -23,8 +23,8 @@ using google::protobuf::FieldDescriptorProto;
 using google::protobuf::FileDescriptorProto;
 using reflection_api::ServerReflectionRequest;
 using reflection_api::ServerReflectionResponse;
+using ::testing::_;
 using ::testing::ElementsAre;
-using ::testing::IsSupersetOf;
 using ::testing::UnorderedElementsAre;
 
 constexpr char kService[] = "foretoken.v1.GenerationService";
@@ -63,7 +63,7 @@ TEST(Reflection, DescribesServicesMethodsAndMessages) {
   const Reflection reflection({});
   for (const std::string symbol : {"foretoken.v1.GenerationService", "foretoken.v1.GenerationService.Generate",
                                    "foretoken.v1.GenerateRequest", "foretoken.v1.FINISH_REASON_LENGTH"}) {
-    EXPECT_THAT(NamesOfFiles(FileOf(reflection, symbol)), ElementsAre("foretoken/v1/generation.proto")) << symbol;
+    EXPECT_THAT(NamesOfFiles(FileOf(reflection, symbol)), ElementsAre("foretoken/v1/generation.proto", _, _)) << symbol;
   }
   EXPECT_EQ(FileOf(reflection, "foretoken.v1.Nothing").error_response().error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(FileOf(reflection, "").error_response().error_code(), grpc::StatusCode::NOT_FOUND);
