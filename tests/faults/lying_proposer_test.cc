@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/fakes/lies.h"
@@ -91,12 +92,14 @@ class EveryLie : public LyingProposer, public ::testing::WithParamInterface<test
 TEST_P(EveryLie, LeavesTheModelsTokens) {
   StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore(20)) << "the test proves nothing: right guesses are not accepted";
+  const QuietLevels levels({&verifier_});
   Tell(GetParam());
   EXPECT_TRUE(WaitUntil([&] { return BadTrees() >= 8 && Breaks() > 0; })) << "a wrong guess was accepted";
   EXPECT_TRUE(load.Continues());
   TellTheTruth();
   EXPECT_TRUE(load.AcceptsMore(20)) << "after the lie";
   ExpectTheTruth(load);
+  levels.ExpectBack();
 }
 
 INSTANTIATE_TEST_SUITE_P(Lies, EveryLie, ::testing::ValuesIn(testing::Lies(kNumTokens)),
@@ -105,6 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Lies, EveryLie, ::testing::ValuesIn(testing::Lies(kNumT
 TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
   StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_});
   const double num_breaks = Breaks();
   v1::ProposeResponse huge;
   for (uint64_t i = 0; i < 1'000'000; ++i) huge.add_refused_session_ids(1'000'000'000 + i);
@@ -112,12 +116,14 @@ TEST_F(LyingProposer, AMessageAboveTheLimitIsRefused) {
   EXPECT_TRUE(WaitUntil([&] { return Breaks() > num_breaks; }));
   EXPECT_TRUE(load.AcceptsMore()) << "after it";
   ExpectTheTruth(load);
+  levels.ExpectBack();
 }
 
 // The answer takes two bytes per session on the wire, and two hundred after parsing.
 TEST_F(LyingProposer, AnAnswerThatWouldGrowInParsingIsRefused) {
   StreamLoad load(client_, {.num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_});
   const double num_breaks = Breaks();
   v1::ProposeResponse many;
   for (int i = 0; i < 300'000; ++i) many.add_trees();
@@ -126,11 +132,13 @@ TEST_F(LyingProposer, AnAnswerThatWouldGrowInParsingIsRefused) {
   EXPECT_TRUE(WaitUntil([&] { return absl::StrContains(verifier_.Log(), "expected at most 262144"); }));
   EXPECT_TRUE(load.AcceptsMore()) << "after it";
   ExpectTheTruth(load);
+  levels.ExpectBack();
 }
 
 TEST_F(LyingProposer, WrongTreesChangeNoTokenAndSpeculationReturns) {
   StreamLoad load(client_, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 2, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_});
   const double num_trees = Trees();
   Tell({.name = "Wrong", .tell = [](v1::TokenTree& tree) {
           for (uint32_t& token_id : *tree.mutable_token_ids()) token_id = (token_id + 1) % kNumTokens;
@@ -142,12 +150,14 @@ TEST_F(LyingProposer, WrongTreesChangeNoTokenAndSpeculationReturns) {
   EXPECT_EQ(BadTrees(), 0);
   EXPECT_EQ(Breaks(), 0);
   ExpectTheTruth(load);
+  levels.ExpectBack();
 }
 
 // Trees that come many steps late are about positions that are committed long before.
 TEST_F(LyingProposer, ASlowProposerStallsNoStreamAndIsKept) {
   StreamLoad load(client_, {.num_streams = 1, .num_distinct = kNumRequests});
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier_});
   const absl::Time slow_at = absl::Now();
   proposer_.SetDelay(absl::Milliseconds(200));
   absl::SleepFor(absl::Seconds(6));  // longer than the verifier's limit for silence
@@ -157,6 +167,7 @@ TEST_F(LyingProposer, ASlowProposerStallsNoStreamAndIsKept) {
   EXPECT_TRUE(load.AcceptsMore()) << "after it";
   EXPECT_EQ(Breaks(), 0) << "it answered all the time: " << verifier_.Log();
   ExpectTheTruth(load);
+  levels.ExpectBack();
 
   StreamLoad plain(client_, {.mode = v1::SPECULATION_MODE_OFF, .num_streams = 1, .num_requests = 4});
   EXPECT_TRUE(plain.Continues());

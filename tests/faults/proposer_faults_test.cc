@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/proposer_methods.h"
 #include "tests/integration/stream_load.h"
@@ -18,6 +19,7 @@ TEST(KilledProposer, StallsNoneOf32StreamsAndComesBack) {
     client::GenerationClient client = Connect(verifier);
     StreamLoad load(client, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 32});
     EXPECT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted before the kill";
+    const QuietLevels levels({&verifier, &proposer});
     proposer.process().Signal(SIGKILL);
     proposer.process().Wait();
     EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 0; }));
@@ -27,6 +29,7 @@ TEST(KilledProposer, StallsNoneOf32StreamsAndComesBack) {
     EXPECT_TRUE(load.AcceptsMore()) << "no guess is accepted after the return";
     EXPECT_EQ(NumConnected(client), 1);
     load.ExpectTheTokensOfNoSpeculation();
+    levels.ExpectBack();
   }
   EXPECT_EQ(verifier.Terminate(), 0);
 }
@@ -40,6 +43,7 @@ TEST(StoppedProposer, LosesItsSequencesToTheOtherReplica) {
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
   StreamLoad load(client);
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier, &stopped, &other});
   stopped.process().Signal(SIGSTOP);
   EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 1; }));
   EXPECT_TRUE(load.AcceptsMore()) << "at the other replica";
@@ -47,6 +51,7 @@ TEST(StoppedProposer, LosesItsSequencesToTheOtherReplica) {
   stopped.process().Signal(SIGCONT);
   EXPECT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));
   load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
 }
 
 class ProposerFaults : public ::testing::TestWithParam<ProposerMethod> {};
@@ -56,6 +61,8 @@ TEST_P(ProposerFaults, RepeatedKillsChangeNoToken) {
   ServiceProcess verifier("foretoken_verifier", {SpecOf(GetParam(), proposer)});
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client);
+  ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier, &proposer});
   for (int round = 0; round < 3; ++round) {
     EXPECT_TRUE(load.AcceptsMore()) << "round " << round;
     proposer.Restart();
@@ -64,6 +71,7 @@ TEST_P(ProposerFaults, RepeatedKillsChangeNoToken) {
   EXPECT_TRUE(load.AcceptsMore()) << "after the last return";
   EXPECT_EQ(verifier.Metric("foretoken_proposer_connects_total"), 4);
   load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
 }
 
 // Long enough for hundreds of steps, and shorter than the silence after which a verifier leaves a replica.
@@ -75,6 +83,7 @@ TEST_P(ProposerFaults, AStoppedProposerStallsNoStreamAndIsUsedAgain) {
   client::GenerationClient client = Connect(verifier);
   StreamLoad load(client, {.num_streams = 1});
   ASSERT_TRUE(load.AcceptsMore());
+  const QuietLevels levels({&verifier, &proposer});
   const absl::Time stopped_at = absl::Now();
   proposer.process().Signal(SIGSTOP);
   absl::SleepFor(kStandstill);
@@ -96,6 +105,7 @@ TEST_P(ProposerFaults, AStoppedProposerStallsNoStreamAndIsUsedAgain) {
   EXPECT_GT(stopped.num_gaps, 10);
   EXPECT_LT(stopped.mean, 8 * usual.mean);
   EXPECT_LT(stopped.longest, 1000 * usual.mean);
+  levels.ExpectBack();
 }
 
 TEST_P(ProposerFaults, AFullProposerRefusesAndServesAgainWhenThereIsRoom) {
@@ -110,12 +120,14 @@ TEST_P(ProposerFaults, AFullProposerRefusesAndServesAgainWhenThereIsRoom) {
   StreamLoad crowd_load(crowd_client, {.num_streams = 2});
   StreamLoad load(client, {.num_streams = 2});
   EXPECT_TRUE(WaitUntil([&] { return proposer.Metric("foretoken_proposer_refused_sessions_total") >= 3; }));
+  const QuietLevels levels({&verifier, &crowd, &proposer});
   EXPECT_TRUE(load.Continues());
   EXPECT_TRUE(crowd_load.Continues());
   EXPECT_LE(proposer.Metric("foretoken_proposer_sessions"), 1);
   crowd_load.ExpectTheTokensOfNoSpeculation();
   EXPECT_TRUE(load.AcceptsMore()) << "the proposer has room now";
   load.ExpectTheTokensOfNoSpeculation();
+  levels.ExpectBack();
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ProposerFaults, EveryMethod(), NameOf);

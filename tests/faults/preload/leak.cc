@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library to preload. It makes a process leak 10 MiB per second, so that a test can show that its check for growing
-// memory finds a leak.
+// A library to preload. It makes a process leak LEAK_BYTES_PER_SECOND, so that a test can show that its check for
+// growing memory finds a leak.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,14 +9,15 @@
 
 namespace {
 
-constexpr size_t kLeakedBytes = size_t{1} << 20;
-constexpr useconds_t kEveryMicroseconds = 100'000;
+constexpr int kLeaksPerSecond = 10;
 
 struct Leak {
   Leak() {
-    std::thread([] {
-      for (;; usleep(kEveryMicroseconds)) {
-        if (void* bytes = std::malloc(kLeakedBytes)) std::memset(bytes, 1, kLeakedBytes);
+    const char* rate = std::getenv("LEAK_BYTES_PER_SECOND");
+    const size_t num_bytes = rate == nullptr ? 0 : std::strtoull(rate, nullptr, 10) / kLeaksPerSecond;
+    std::thread([num_bytes] {
+      for (;; usleep(1'000'000 / kLeaksPerSecond)) {
+        if (void* bytes = std::malloc(num_bytes)) std::memset(bytes, 1, num_bytes);
       }
     }).detach();
   }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A control for the tests of faults: processes that leak. If this test fails, those tests pass although a fault leaves
+// memory behind.
+#include "tests/faults/quiet_levels.h"
+
+#include "gtest/gtest-spi.h"
+#include "gtest/gtest.h"
+#include "tests/faults/preload/leak.h"
+#include "tests/integration/connect.h"
+
+namespace foretoken {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// Returns when the process has leaked this much.
+void AwaitGrowth(const ServiceProcess& service, int64_t num_bytes) {
+  ASSERT_TRUE(WaitUntil(
+      [&, end = service.process().MemoryBytes() + num_bytes] { return service.process().MemoryBytes() >= end; }));
+}
+
+class QuietLevelsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (kIsSanitized) GTEST_SKIP() << "a sanitizer must be loaded before any other library";
+  }
+};
+
+TEST_P(QuietLevelsTest, FindAProcessThatLeaks) {
+  ServiceProcess service(GetParam(), {}, LeakEnvironment(32 * kMiB));
+  const QuietLevels levels({&service});
+  levels.ExpectBack();
+  const bool has_kv_cache = service.binary() == "foretoken_verifier";
+  AwaitGrowth(service, QuietLevels::kMaxGrowthBytes + (has_kv_cache ? QuietLevels::kKvCacheBytes : 0));
+  EXPECT_NONFATAL_FAILURE(levels.ExpectBack(), "grew from");
+}
+
+TEST_P(QuietLevelsTest, FindASmallLeakOfAFaultThatIsRepeated) {
+  ServiceProcess service(GetParam(), {}, LeakEnvironment(8 * kMiB));
+  const QuietLevels levels({&service});
+  AwaitGrowth(service, 4 * kMiB);
+  levels.ExpectBack();
+  EXPECT_NONFATAL_FAILURE(levels.ExpectBackAfter(/*num_faults=*/200, /*max_bytes_each=*/20'000), "grew from");
+}
+
+INSTANTIATE_TEST_SUITE_P(Services, QuietLevelsTest, ::testing::Values("foretoken_proposer", "foretoken_verifier"),
+                         [](const auto& info) {
+                           return std::string(info.param).substr(std::string("foretoken_").size());
+                         });
+
+}  // namespace
+}  // namespace foretoken
