@@ -12,7 +12,7 @@ TEST(GrowthOf, LeavesOutTheFirstThirdAndSingleSamples) {
   for (int i = 0; i < 30; ++i) samples[i] = i;  // warms up
   samples[31] = samples[88] = 100'000;          // a moment's need
   const MemoryGrowth growth = GrowthOf("steady", samples);
-  EXPECT_EQ(growth.after_first_third_bytes, 100);
+  EXPECT_EQ(growth.begin_bytes, 100);
   EXPECT_EQ(growth.num_bytes(), 0);
 }
 

@@ -55,6 +55,7 @@ class Soak {
     result_.growths = watch.Finish();
     is_over = true;
     harm.join();
+    result_.growths.push_back(victims_growth_);
     vanish.join();
     ExpectNothingLeft();
     return result_;
@@ -112,6 +113,8 @@ class Soak {
     };
     for (int i = 0; !is_over; ++i) {
       pause(kFaultPause);
+      victims_growth_.end_bytes = victim_.process().MemoryBytes();
+      if (result_.num_kills == 0) victims_growth_.begin_bytes = victims_growth_.end_bytes;
       victim_.Kill();
       ++result_.num_kills;
       pause(kFaultPause);
@@ -177,6 +180,8 @@ class Soak {
   std::vector<std::vector<uint32_t>> expected_;  // [kNumDistinct]
   std::atomic<int> next_request_{0};
   std::atomic<int64_t> num_tokens_{0};
+  // From the first process before its kill to the last one before its kill.
+  testing::MemoryGrowth victims_growth_ = {.name = "killed proposer"};
   absl::Mutex mutex_;
   SoakResult result_;
 };
@@ -191,8 +196,8 @@ std::ostream& operator<<(std::ostream& out, const SoakResult& result) {
                          result.calm_tokens_per_second, result.overload_tokens_per_second);
   for (const testing::MemoryGrowth& growth : result.growths) {
     constexpr double kMiB = 1 << 20;
-    out << absl::StrFormat("memory of the %s: %.1f MiB after the first third, %.1f MiB at the end\n", growth.name,
-                           growth.after_first_third_bytes / kMiB, growth.end_bytes / kMiB);
+    out << absl::StrFormat("memory of the %s: %.1f MiB once warm, %.1f MiB at the end\n", growth.name,
+                           growth.begin_bytes / kMiB, growth.end_bytes / kMiB);
   }
   return out;
 }

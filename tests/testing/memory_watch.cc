@@ -24,7 +24,7 @@ MemoryGrowth GrowthOf(const std::string& name, const std::vector<int64_t>& sampl
   const auto third = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 3);
   const auto tenth = static_cast<ptrdiff_t>(samples.size() / 10);
   return {.name = name,
-          .after_first_third_bytes = Median({third, third + tenth}),
+          .begin_bytes = Median({third, third + tenth}),
           .end_bytes = Median({samples.end() - tenth, samples.end()})};
 }
 

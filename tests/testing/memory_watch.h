@@ -24,10 +24,10 @@ namespace foretoken::testing {
 
 struct MemoryGrowth {
   std::string name;
-  int64_t after_first_third_bytes = 0;
+  int64_t begin_bytes = 0;  // after the first third of a watch
   int64_t end_bytes = 0;
 
-  int64_t num_bytes() const { return end_bytes - after_first_third_bytes; }
+  int64_t num_bytes() const { return end_bytes - begin_bytes; }
 };
 
 // From samples at equal distances, at least ten.
