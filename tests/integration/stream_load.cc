@@ -49,6 +49,7 @@ void StreamLoad::Stream() {
           tokens.insert(tokens.end(), response.token_ids().begin(), response.token_ids().end());
           num_tokens_ += response.token_ids_size();
           num_accepted_ += std::count(response.speculated().begin(), response.speculated().end(), true);
+          options_.on_response(response);
           return true;
         },
         &cancellation_);

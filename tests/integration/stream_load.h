@@ -45,6 +45,7 @@ struct LoadOptions {
   int num_requests = 1'000'000;  // at most; a load under test should end before
   int num_distinct = 16;         // then the requests repeat, so that the comparison stays short
   std::function<v1::GenerateRequest(int)> make_request = RepetitiveRequest;
+  std::function<void(const v1::GenerateResponse&)> on_response = [](const auto&) {};  // called by several threads
 };
 
 class StreamLoad {

@@ -12,7 +12,7 @@ namespace {
 // After this many failed waits in a row the engine waits only in every 16th step.
 constexpr int32_t kMaxMissedWaits = 4;
 constexpr int32_t kTryWaitEvery = 16;
-// The engine waits for an answer until this multiple of the 90th percentile.
+// The engine waits for this multiple of the 90th percentile of one answer: a step needs the last of its answers.
 constexpr double kPatience = 1.5;
 
 }  // namespace

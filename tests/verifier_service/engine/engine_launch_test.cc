@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time between a step's launch and its finish. If this test fails, the engine reads results before the device has
-// them, or a GPU stands still while the host works.
+// them, a GPU stands still while the host works, or a step waits too long for proposers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -228,14 +228,14 @@ class AwaitedProposers final : public InProcessProposers {
  public:
   using InProcessProposers::InProcessProposers;
 
-  void set_on_wait(std::function<void()> on_wait) { on_wait_ = std::move(on_wait); }
+  void set_on_wait(std::function<void(absl::Duration max_wait)> on_wait) { on_wait_ = std::move(on_wait); }
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override {
-    if (max_wait > absl::ZeroDuration()) on_wait_();
+    if (max_wait > absl::ZeroDuration()) on_wait_(max_wait);
     return InProcessProposers::TakeProposals(max_wait);
   }
 
  private:
-  std::function<void()> on_wait_;
+  std::function<void(absl::Duration)> on_wait_;
 };
 
 TEST_F(EngineLaunchTest, EveryTokenIsSentBeforeAWaitForProposals) {
@@ -243,7 +243,7 @@ TEST_F(EngineLaunchTest, EveryTokenIsSentBeforeAWaitForProposals) {
   AwaitedProposers proposers({{"random", testing::Random(1)}});
   const std::unique_ptr<Engine> engine = MakeEngine(proposers, {});
   int num_waits = 0;
-  proposers.set_on_wait([&] {
+  proposers.set_on_wait([&](absl::Duration) {
     const size_t num_told = results_.empty() ? 0 : results_.begin()->second.token_ids.size();
     EXPECT_EQ(num_told, engine->GetStats().num_generated_tokens) << "at wait " << num_waits;
     ++num_waits;
@@ -252,6 +252,22 @@ TEST_F(EngineLaunchTest, EveryTokenIsSentBeforeAWaitForProposals) {
   ASSERT_EQ(engine->Submit(engine->Reserve().value(), request), absl::OkStatus());
   while (engine->Step()) {
   }
+  EXPECT_GT(num_waits, 1);
+}
+
+// A step is expected to take as long as the one before it.
+TEST_F(EngineLaunchTest, AWaitForProposalsMayTakeAQuarterOfTheStepAtMost) {
+  AwaitedProposers proposers({{"random", testing::Random(1)}});
+  GenerationRequest request = Request("import os\n", 0, 100);
+  request.speculation.reports_steps = true;
+  int num_waits = 0;
+  proposers.set_on_wait([&](absl::Duration max_wait) {
+    if (reports_.empty()) return;  // the first step
+    const StepTimes& last = reports_.begin()->second.back().step.times;
+    EXPECT_LE(absl::ToDoubleMilliseconds(max_wait), (last.forward_ms + last.draw_ms) / 4) << "at wait " << num_waits;
+    ++num_waits;
+  });
+  Generate({request}, proposers);
   EXPECT_GT(num_waits, 1);
 }
 

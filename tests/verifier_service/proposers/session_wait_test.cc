@@ -43,7 +43,8 @@ TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
   EXPECT_FALSE(book_.SilentSince(10).has_value());
 }
 
-TEST_F(WaitTest, LastsNoLongerThanTheReplicaUsuallyTakes) {
+// The estimate of the 90th percentile stays within a tenth of the answers' equal times.
+TEST_F(WaitTest, LastsForHalfAsLongAgainAsTheReplicaUsuallyTakes) {
   absl::Time now = kNow;
   for (int i = 0; i < 50; ++i) {
     Ask(now);
@@ -52,8 +53,8 @@ TEST_F(WaitTest, LastsNoLongerThanTheReplicaUsuallyTakes) {
   }
   Ask(now);
   const absl::Time until = book_.WaitUntil(now, now + absl::Seconds(1)).value();
-  EXPECT_GT(until, now + absl::Microseconds(80));
-  EXPECT_LT(until, now + absl::Microseconds(200));
+  EXPECT_GT(until, now + absl::Microseconds(140));
+  EXPECT_LT(until, now + absl::Microseconds(170));
   EXPECT_EQ(book_.WaitUntil(now, now + absl::Microseconds(20)), now + absl::Microseconds(20));
   EXPECT_FALSE(book_.WaitUntil(now + absl::Milliseconds(1), now + absl::Seconds(1)).has_value());
 }
