@@ -62,8 +62,13 @@ absl::Status CheckReadable(absl::string_view what, const std::string& path) {
 
 // With a key of another certificate every handshake would fail.
 absl::Status CheckPair(const TlsFiles& files) {
-  FT_ASSIGN_OR_RETURN(const std::string certificate_pem, base::ReadFile(files.certificate));
-  FT_ASSIGN_OR_RETURN(const std::string key_pem, base::ReadFile(files.key));
+  std::string certificate_pem, key_pem;
+  FT_ASSIGN_OR_RETURN(std::string newest_pem, base::ReadFile(files.certificate));
+  while (newest_pem != certificate_pem) {  // until no renewal came between the reads
+    certificate_pem = std::move(newest_pem);
+    FT_ASSIGN_OR_RETURN(key_pem, base::ReadFile(files.key));
+    FT_ASSIGN_OR_RETURN(newest_pem, base::ReadFile(files.certificate));
+  }
   using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
   const Bio certificate_bio(BIO_new_mem_buf(certificate_pem.data(), static_cast<int>(certificate_pem.size())),
                             &BIO_free);

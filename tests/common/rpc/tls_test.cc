@@ -5,7 +5,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/steady_clock.h"
@@ -135,6 +137,17 @@ TEST_F(Tls, ARenewedCertificateIsTakenWithoutARestart) {
   while (server.Call(FilesOf(next_client)) != kOk && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
   EXPECT_EQ(server.Call(FilesOf(next_client)), kOk);
   EXPECT_EQ(server.Call(FilesOf(client_files_)), kRefused);
+}
+
+TEST_F(Tls, ARenewalDuringACheckIsNoMistake) {
+  MountedCertificate mounted(authority_, {});
+  std::atomic<bool> is_over = false;
+  std::thread renewals([&] {
+    while (!is_over) mounted.Renew(authority_, {});
+  });
+  for (int i = 0; i < 3000; ++i) EXPECT_EQ(CheckTls(FilesOf(mounted)), absl::OkStatus()) << i;
+  is_over = true;
+  renewals.join();
 }
 
 TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
