@@ -2,15 +2,21 @@
 // TLS and tokens between the three processes. If this test fails, a stranger can use a server, or a server with renewed
 // certificates drops calls.
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
-#include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/fakes/tcp_relay.h"
+#include "tests/testing/health.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/test_authority.h"
@@ -23,6 +29,9 @@ using testing::MountedCertificate;
 using testing::TestAuthority;
 
 constexpr char kToken[] = "0123456789abcdef";
+const testing::CertificateRequest kOfVerifier = {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}},
+                                  kOfProposer = {.names = {"URI:spiffe://c/proposer"}},
+                                  kOfClient = {.names = {"URI:spiffe://c/client"}};
 
 std::vector<std::string> ServerFlags(const MountedCertificate& mounted) {
   return {"--tls_certificate=" + mounted.certificate(), "--tls_key=" + mounted.key(), "--tls_client_ca=" + mounted.ca(),
@@ -38,6 +47,36 @@ std::string FileWith(const std::string& path, const std::string& contents) {
   std::ofstream(path) << contents;
   return path;
 }
+
+// Clients that call again and again until the end. Each call must succeed.
+class Callers {
+ public:
+  Callers(int num_callers, const std::function<absl::Status()>& call) {
+    for (int i = 0; i < num_callers; ++i) {
+      threads_.emplace_back([this, call] {
+        while (!is_over_) {
+          if (const absl::Status status = call(); !status.ok()) ADD_FAILURE() << status;
+          ++num_calls_;
+        }
+      });
+    }
+  }
+  ~Callers() {
+    is_over_ = true;
+    for (std::thread& thread : threads_) thread.join();
+    std::printf("%d calls\n", num_calls_.load());
+  }
+  // Returns when each client has made a call on average.
+  void AwaitCalls() const {
+    EXPECT_TRUE(
+        WaitUntil([&, enough = num_calls_ + static_cast<int>(threads_.size())] { return num_calls_ >= enough; }));
+  }
+
+ private:
+  std::atomic<bool> is_over_ = false;
+  std::atomic<int> num_calls_ = 0;
+  std::vector<std::thread> threads_;
+};
 
 // A proposer that only this verifier may use, and a verifier that asks its clients for a certificate and a token.
 class Security : public ::testing::Test {
@@ -55,61 +94,66 @@ class Security : public ::testing::Test {
     request.mutable_stopping()->set_max_tokens(4);
     return client.Generate(request).status();
   }
+  // With a connection of its own, as its certificate is now.
+  absl::Status GenerateAnew(const MountedCertificate& mounted) const {
+    client::ConnectOptions options = Options(mounted);
+    options.connect_timeout_ms = 20'000;
+    auto client = client::GenerationClient::Connect(options);
+    return client.ok() ? Generate(*client) : client.status();
+  }
 
-  // Renews all certificates again and again under load.
-  void ExpectThatRenewalsFailNoCall(int num_renewals);
+  // Returns when the service shows its newest certificate to new connections.
+  static void AwaitRenewal(const ServiceProcess& service, const MountedCertificate& mounted) {
+    EXPECT_TRUE(WaitUntil(
+        [&] { return testing::ShownCertificate(service.address()) == base::ReadFile(mounted.certificate()).value(); }));
+  }
+  bool ProposerConnects() const {
+    return WaitUntil([&] { return verifier_.Metric("foretoken_proposer_replicas_connected") == 1; });
+  }
+  // Renews all certificates, and cuts the verifier's connection to the proposer, so that it needs the new ones.
+  void RenewAll(const TestAuthority& authority, const std::vector<const TestAuthority*>& trusted) {
+    verifier_files_.Renew(authority, kOfVerifier, trusted);
+    client_files_.Renew(authority, kOfClient, trusted);
+    proposer_files_.Renew(authority, kOfProposer, trusted);
+    AwaitRenewal(verifier_, verifier_files_);
+    AwaitRenewal(proposer_, proposer_files_);
+    const double num_connects = verifier_.Metric("foretoken_proposer_connects_total");
+    relay_.Cut();
+    EXPECT_TRUE(WaitUntil([&] { return verifier_.Metric("foretoken_proposer_connects_total") > num_connects; }));
+    EXPECT_TRUE(ProposerConnects());
+  }
+  void ExpectThatRenewalsFailNoCall(int num_renewals) {
+    const Callers callers(kNumCallers, [this] { return GenerateAnew(client_files_); });
+    for (int i = 0; i < num_renewals; ++i) {
+      RenewAll(authority_, {&authority_});
+      callers.AwaitCalls();
+    }
+  }
 
+  static constexpr int kNumCallers = 8;
   const TestAuthority authority_;
-  MountedCertificate proposer_files_{authority_, {.names = {"URI:spiffe://c/proposer"}}};
-  MountedCertificate verifier_files_{authority_, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}}};
-  MountedCertificate client_files_{authority_, {.names = {"URI:spiffe://c/client"}}};
+  MountedCertificate proposer_files_{authority_, kOfProposer};
+  MountedCertificate verifier_files_{authority_, kOfVerifier};
+  MountedCertificate client_files_{authority_, kOfClient};
   const testing::TempDir directory_;
   const std::string token_file_ = FileWith(directory_.path() + "/tokens", kToken);
   ServiceProcess proposer_{
       "foretoken_proposer",
       With(ServerFlags(proposer_files_), {"--method=ngram", "--tls_client_identities=spiffe://c/verifier"})};
+  testing::TcpRelay relay_{proposer_.address()};
   ServiceProcess verifier_{
       "foretoken_verifier",
       With(ServerFlags(verifier_files_),
-           {"--token_file=" + token_file_, "--proposer=ngram=static:" + proposer_.address(),
+           {"--token_file=" + token_file_, "--proposer=ngram=static:" + relay_.address(),
             "--proposer_tls_certificate=" + verifier_files_.certificate(),
             "--proposer_tls_key=" + verifier_files_.key(), "--proposer_tls_ca=" + verifier_files_.ca(),
             "--proposer_tls_identities=spiffe://c/proposer", "--health_listen=127.0.0.1:0"})};
 };
 
-void Security::ExpectThatRenewalsFailNoCall(int num_renewals) {
-  std::atomic<bool> is_over = false;
-  std::atomic<int> num_ok = 0, num_failed = 0;
-  std::thread load([&] {
-    while (!is_over) {
-      auto client = client::GenerationClient::Connect(Options(client_files_));
-      const absl::Status status = client.ok() ? Generate(*client) : client.status();
-      ++(status.ok() ? num_ok : num_failed);
-      if (!status.ok()) ADD_FAILURE() << status;
-    }
-  });
-  for (int i = 0; i < num_renewals; ++i) {
-    verifier_files_.Renew(authority_, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}});
-    client_files_.Renew(authority_, {.names = {"URI:spiffe://c/client"}});
-    proposer_files_.Renew(authority_, {.names = {"URI:spiffe://c/proposer"}});
-    absl::SleepFor(absl::Milliseconds(1200));  // the services look every second
-    const int num_before = num_ok;
-    const absl::Time give_up = SteadyNow() + absl::Seconds(60);
-    while (num_ok < num_before + 2 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(10));
-  }
-  is_over = true;
-  load.join();
-  std::printf("%d renewals: %d calls served, %d failed\n", num_renewals, num_ok.load(), num_failed.load());
-  EXPECT_EQ(num_failed, 0);
-  EXPECT_GE(num_ok, 2 * num_renewals);
-}
-
 TEST_F(Security, AClientWithCertificateAndTokenIsServedAndTheProposerHelps) {
   client::GenerationClient client = client::GenerationClient::Connect(Options(client_files_)).value();
   EXPECT_TRUE(Generate(client).ok());
-  const absl::Time give_up = SteadyNow() + absl::Seconds(20);
-  while (NumConnected(client) == 0 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(10));
-  EXPECT_EQ(NumConnected(client), 1);
+  EXPECT_TRUE(ProposerConnects());
 }
 
 TEST_F(Security, ARewrittenTokenFileLetsInOthers) {
@@ -161,18 +205,66 @@ class SecurityLong : public Security {};
 
 TEST_F(SecurityLong, TwentyRenewalsFailNoCall) { ExpectThatRenewalsFailNoCall(20); }
 
-TEST_F(Security, ANewAuthorityIsTakenWithoutARestart) {
+// As an operator does it: everybody trusts both authorities before the first certificate of the new one is issued, and
+// until the last of the old one is gone.
+TEST_F(Security, AnotherAuthorityTakesOverAndFailsNoCall) {
   const TestAuthority next;
-  verifier_files_.Renew(next, {.names = {"IP:127.0.0.1", "URI:spiffe://c/verifier"}});
-  const MountedCertificate client_files(next, {});
-  const absl::Time give_up = SteadyNow() + absl::Seconds(60);
-  absl::Status status = absl::UnknownError("not tried");
-  while (!status.ok() && SteadyNow() < give_up) {
-    auto client = client::GenerationClient::Connect(Options(client_files));
-    status = client.ok() ? Generate(*client) : client.status();
+  const MountedCertificate old_files(authority_, kOfClient);
+  {
+    const Callers callers(kNumCallers, [this] { return GenerateAnew(client_files_); });
+    RenewAll(authority_, {&authority_, &next});
+    RenewAll(next, {&authority_, &next});
+    RenewAll(next, {&next});
+    callers.AwaitCalls();
   }
-  EXPECT_TRUE(status.ok()) << status;
+  client::ConnectOptions options = Options(old_files);
+  options.tls.ca = client_files_.ca();
+  options.connect_timeout_ms = 1000;
+  if (auto client = client::GenerationClient::Connect(options); client.ok()) {  // TLS 1.3 shows the refusal later
+    EXPECT_FALSE(Generate(*client).ok()) << "the old authority";
+  }
 }
+
+TEST_F(Security, HealthNeedsNoCertificateOnAPortOfItsOwn) {
+  const std::string log = verifier_.Log(), marker = "health checks on port ";
+  ASSERT_THAT(log, HasSubstr(marker));
+  const int port = std::atoi(log.c_str() + log.find(marker) + marker.size());
+  const auto check = [](const std::string& address) {
+    return testing::CheckHealth(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  };
+  EXPECT_EQ(check(absl::StrCat("127.0.0.1:", port)), testing::Health::kServing);
+  EXPECT_EQ(check(verifier_.address()), testing::Health::kUnreachable) << "plain text on the port with TLS";
+}
+
+struct BadCertificate {
+  std::string name;
+  testing::CertificateRequest request;
+};
+
+void PrintTo(const BadCertificate& bad, std::ostream* out) { *out << bad.name; }
+
+class BadProposer : public Security, public ::testing::WithParamInterface<BadCertificate> {};
+
+TEST_P(BadProposer, IsNotUsedUntilItsCertificateIsRenewed) {
+  ASSERT_TRUE(ProposerConnects());
+  proposer_files_.Renew(authority_, GetParam().request);
+  AwaitRenewal(proposer_, proposer_files_);
+  relay_.Cut();
+  EXPECT_TRUE(WaitUntil([&] { return verifier_.Metric("foretoken_proposer_replicas_connected") == 0; }));
+  absl::SleepFor(absl::Seconds(2));  // several attempts
+  EXPECT_EQ(verifier_.Metric("foretoken_proposer_replicas_connected"), 0);
+  EXPECT_EQ(verifier_.Metric("foretoken_proposer_connects_total"), 1);
+  EXPECT_EQ(GenerateAnew(client_files_), absl::OkStatus()) << "without the proposer";
+  proposer_files_.Renew(authority_, kOfProposer);
+  EXPECT_TRUE(ProposerConnects());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Certificates, BadProposer,
+    ::testing::Values(BadCertificate{"Expired",
+                                     {.names = kOfProposer.names, .begins = -absl::Hours(2), .ends = -absl::Hours(1)}},
+                      BadCertificate{"OfAnotherName", {.names = {"URI:spiffe://c/client", "IP:127.0.0.1"}}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(PlainText, IsServedToOtherMachinesOnlyOnRequest) {
   for (const std::string& binary : {std::string("foretoken_proposer"), std::string("foretoken_verifier")}) {

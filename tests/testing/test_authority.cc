@@ -3,6 +3,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 #include <cstdio>
@@ -79,16 +80,32 @@ TestAuthority::Pair TestAuthority::Issue(const CertificateRequest& request) cons
           })};
 }
 
-void MountedCertificate::Renew(const TestAuthority& authority, const CertificateRequest& request) {
+void MountedCertificate::Renew(const TestAuthority& authority, const CertificateRequest& request,
+                               const std::vector<const TestAuthority*>& trusted) {
   const std::string folder = absl::StrCat(directory_.path(), "/", ++num_renewals_);
   std::filesystem::create_directory(folder);
   const TestAuthority::Pair pair = authority.Issue(request);
   std::ofstream(folder + "/tls.crt") << pair.certificate;
   std::ofstream(folder + "/tls.key") << pair.key;
-  std::ofstream(folder + "/ca.crt") << authority.certificate();
+  std::ofstream ca(folder + "/ca.crt");
+  for (const TestAuthority* each : trusted) ca << each->certificate();
+  if (trusted.empty()) ca << authority.certificate();
+  ca.close();
   const std::string link = directory_.path() + "/next";
   std::filesystem::create_symlink(folder, link);
   FT_CHECK(std::rename(link.c_str(), current().c_str()) == 0);
+}
+
+std::string ShownCertificate(const std::string& address) {
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
+  SSL_CTX_set_quiet_shutdown(context.get(), 1);  // nothing is written to a connection that the server has closed
+  const std::unique_ptr<BIO, decltype(&BIO_free_all)> connection(BIO_new_ssl_connect(context.get()), &BIO_free_all);
+  BIO_set_conn_hostname(connection.get(), address.c_str());
+  if (BIO_do_handshake(connection.get()) != 1) return {};
+  SSL* ssl = nullptr;
+  BIO_get_ssl(connection.get(), &ssl);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(ssl), &X509_free);
+  return certificate == nullptr ? std::string() : CertificatePem(certificate.get());
 }
 
 }  // namespace foretoken::testing

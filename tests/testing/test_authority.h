@@ -6,6 +6,7 @@
 //   MountedCertificate server(authority, {.names = {"DNS:localhost", "IP:127.0.0.1"}});
 //   rpc::ServerCredentials({.certificate = server.certificate(), .key = server.key(), .ca = server.ca()});
 //   server.Renew(authority, {...});
+//   WaitUntil([&] { return ShownCertificate(address) == base::ReadFile(server.certificate()).value(); });
 #pragma once
 
 #include <openssl/x509.h>
@@ -51,8 +52,10 @@ class MountedCertificate {
   std::string certificate() const { return current() + "/tls.crt"; }
   std::string key() const { return current() + "/tls.key"; }
   std::string ca() const { return current() + "/ca.crt"; }
-  // Switches the link to a folder with a new certificate of this authority.
-  void Renew(const TestAuthority& authority, const CertificateRequest& request);
+  // Switches the link to a folder with a new certificate of this authority. Peers' certificates may come from one of
+  // `trusted`; empty: from this authority.
+  void Renew(const TestAuthority& authority, const CertificateRequest& request,
+             const std::vector<const TestAuthority*>& trusted = {});
 
  private:
   std::string current() const { return directory_.path() + "/current"; }
@@ -60,5 +63,8 @@ class MountedCertificate {
   const TempDir directory_;
   int num_renewals_ = 0;
 };
+
+// The certificate that a server on "127.0.0.1:port" shows to new connections, as PEM. Empty: the handshake fails.
+std::string ShownCertificate(const std::string& address);
 
 }  // namespace foretoken::testing

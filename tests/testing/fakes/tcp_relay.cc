@@ -90,7 +90,14 @@ void TcpRelay::Run() {
     poll(ends.data(), ends.size(), is_waiting ? kLookOftenMs : kLookEveryMs);
     const absl::Time now = SteadyNow();
     if (!ends.empty() && ends[0].fd == listener_ && ends[0].revents != 0) Accept();
-    for (Connection& connection : connections_) Forward(connection, this->conditions(), now - last);
+    const bool is_cutting = is_cutting_.exchange(false);
+    for (Connection& connection : connections_) {
+      if (is_cutting) {
+        connection.Close();
+      } else {
+        Forward(connection, this->conditions(), now - last);
+      }
+    }
     connections_.remove_if([](const Connection& connection) { return connection.is_closed; });
     last = now;
   }
@@ -119,10 +126,13 @@ void TcpRelay::Forward(Connection& connection, const NetworkConditions& conditio
     if (pipe->TakesMore()) is_open = Read(*pipe, now + conditions.delay) && is_open;
     if (!pipe->is_silent) is_open = Write(*pipe, now, conditions, passed) && is_open;
   }
-  if (is_open) return;
-  connection.is_closed = true;
-  close(connection.requests.from);
-  close(connection.answers.from);
+  if (!is_open) connection.Close();
+}
+
+void TcpRelay::Connection::Close() {
+  is_closed = true;
+  close(requests.from);
+  close(answers.from);
 }
 
 bool TcpRelay::Pipe::TakesMore() const { return !is_silent && num_waiting_bytes < kMaxWaiting; }

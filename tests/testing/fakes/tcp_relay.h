@@ -42,6 +42,8 @@ class TcpRelay {
   const std::string& address() const { return address_; }
   void Set(const NetworkConditions& conditions);
   void Freeze() { Set({.is_partitioned = true}); }
+  // Closes every connection. Both ends see it, and new connections work.
+  void Cut() { is_cutting_ = true; }
   // A good network again. Connections that lost bytes stay silent: TCP sends lost packets again after pauses that
   // double, so after a long fault they would stay silent for long.
   void Heal() { Set({}); }
@@ -64,6 +66,8 @@ class TcpRelay {
   struct Connection {
     Pipe requests, answers;
     bool is_closed = false;
+
+    void Close();
   };
 
   void Run();
@@ -79,7 +83,7 @@ class TcpRelay {
   std::list<Connection> connections_;  // of the thread
   mutable absl::Mutex mutex_;
   NetworkConditions conditions_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<bool> is_ending_{false};
+  std::atomic<bool> is_ending_{false}, is_cutting_{false};
   std::thread thread_;
 };
 
