@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -39,6 +40,15 @@ sigset_t TerminationSignals() {
 constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
 constexpr int kMaxMetadataBytes = 16 << 10;     // of one call; a call with more ends with RESOURCE_EXHAUSTED
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+
+// Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and
+// service managers often set the soft limit to 1,024 and leave the hard one much higher.
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
 
@@ -90,6 +100,7 @@ void BlockTerminationSignals() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
+  RaiseDescriptorLimit();
   // The switch belongs to the library, and applies to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
   FT_RETURN_IF_ERROR(CheckSecurity(options.listen_address.value_or("localhost:0"), options.security));

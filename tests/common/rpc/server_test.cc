@@ -6,7 +6,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/testing/health.h"
+#include "tests/testing/raw_http2.h"
 #include "tests/testing/unary_call.h"
 
 namespace foretoken::rpc {
@@ -23,6 +26,9 @@ namespace {
 using testing::CheckHealth;
 using ::testing::HasSubstr;
 using testing::Health;
+using testing::Http2Frame;
+using testing::Http2Type;
+using testing::RawHttp2;
 
 std::unique_ptr<Server> StartServer(absl::Duration drain_grace = absl::Seconds(1)) {
   return *Server::Start({.listen_address = "127.0.0.1:0", .service_names = {"named"}, .drain_grace = drain_grace}, {});
@@ -121,6 +127,46 @@ TEST(Server, OpenReflectionCallsDoNotTakeAllThreads) {
   }
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) continue;
+}
+
+TEST(Server, LetsIdleClientsPingAtTheirInterval) {
+  const std::unique_ptr<Server> server =
+      Server::Start({.listen_address = "127.0.0.1:0", .min_ping_interval = absl::Milliseconds(100)}, {}).value();
+  RawHttp2 client(absl::StrCat("127.0.0.1:", server->port()));
+  client.Greet();
+  for (int i = 0; i < 6; ++i) {
+    client.Send({{.type = Http2Type::kPing, .payload = "12345678"}});
+    const std::vector<Http2Frame> frames = client.ReadUntilClosed(absl::Milliseconds(200));
+    EXPECT_TRUE(Has(frames, Http2Type::kPing)) << "ping " << i;
+    EXPECT_FALSE(Has(frames, Http2Type::kGoAway)) << "ping " << i;
+  }
+  EXPECT_FALSE(client.is_closed());
+}
+
+// Each client begins a message and does not end it.
+TEST(Server, EndsConnectionsThatTakeMoreThanItsMemory) {
+  constexpr int kNumClients = 300, kPartBytes = 15'000, kNumParts = 4;
+  const std::unique_ptr<Server> server =
+      Server::Start({.listen_address = "127.0.0.1:0", .max_memory_bytes = 8'000'000}, {}).value();
+  const std::string address = absl::StrCat("127.0.0.1:", server->port());
+  {
+    std::deque<RawHttp2> clients;
+    for (int i = 0; i < kNumClients; ++i) {
+      RawHttp2& client = clients.emplace_back(address);
+      client.Greet();
+      client.Send(testing::RequestHeaders(1, "/grpc.health.v1.Health/Check"));
+      const std::string length("\0\0\x20\0\0", 5);  // two megabytes follow
+      client.Send({{.type = Http2Type::kData, .stream_id = 1, .payload = length}});
+      const Http2Frame part = {.type = Http2Type::kData, .stream_id = 1, .payload = std::string(kPartBytes, 'x')};
+      client.Send(std::vector<Http2Frame>(kNumParts, part));
+    }
+    absl::SleepFor(absl::Seconds(1));
+    EXPECT_TRUE(std::ranges::any_of(clients, [](RawHttp2& client) {
+      return Has(client.ReadUntilClosed(absl::ZeroDuration()), Http2Type::kGoAway, "Buffers full");
+    }));
+  }
+  EXPECT_EQ(CheckHealth(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())), Health::kNotServing)
+      << "afterwards";
 }
 
 TEST(Server, IsHealthyOnlyWhileServing) {

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections that no gRPC client makes. If this test fails, a stranger can take a service's memory or its connections,
+// and the calls of others with them, before a call reaches the service.
+#include <sys/resource.h>
+
+#include <deque>
+
+#include "gtest/gtest.h"
+#include "tests/faults/quiet_levels.h"
+#include "tests/integration/connect.h"
+#include "tests/integration/stream_load.h"
+#include "tests/testing/raw_http2.h"
+#include "tests/testing/test_authority.h"
+
+namespace foretoken {
+namespace {
+
+using testing::Has;
+using testing::Http2Frame;
+using testing::Http2Type;
+using testing::RawHttp2;
+using testing::RequestHeaders;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check", kWatch[] = "/grpc.health.v1.Health/Watch";
+constexpr absl::Duration kMoment = absl::Seconds(1), kPatience = absl::Seconds(20);
+
+// The soft limit of many shells, only lower.
+const std::vector<std::string> kFewDescriptors = {"/bin/sh", "-c", "ulimit -S -n 256; exec \"$@\"", "sh"};
+
+class HostileConnections : public ::testing::Test {
+ protected:
+  ServiceProcess verifier_{"foretoken_verifier", {}, {}, kFewDescriptors};
+  client::GenerationClient client_ = Connect(verifier_);
+};
+
+TEST_F(HostileConnections, OneWithMoreCallsThanAllowedEnds) {
+  constexpr uint32_t kMaxCalls = 1024;
+  RawHttp2 hostile(verifier_.address());
+  hostile.Greet();
+  const auto call = [&](uint32_t call_idx) { hostile.Send(RequestHeaders(2 * call_idx + 1, kWatch)); };
+  for (uint32_t i = 0; i < kMaxCalls; ++i) call(i);
+  hostile.ReadUntilClosed(kMoment);
+  EXPECT_FALSE(hostile.is_closed());
+  call(kMaxCalls);
+  hostile.ReadUntilClosed(kPatience);
+  EXPECT_TRUE(hostile.is_closed());
+  EXPECT_TRUE(client_.GetModelInfo().ok()) << "another client";
+}
+
+TEST_F(HostileConnections, ACallWithMoreMetadataThanAllowedIsRefused) {
+  const std::string empty_message(5, '\0');
+  for (const size_t num_bytes : {12'000, 20'000, 200'000}) {
+    RawHttp2 client(verifier_.address());
+    client.Greet();
+    client.Send(RequestHeaders(1, kCheck, {{"x-more", std::string(num_bytes, 'x')}}));
+    client.Send({{.type = Http2Type::kData, .flags = testing::kEndStream, .stream_id = 1, .payload = empty_message}});
+    const std::vector<Http2Frame> answer = client.ReadUntilClosed(kMoment);
+    const bool is_allowed = num_bytes <= 16 << 10;
+    EXPECT_EQ(Has(answer, Http2Type::kData), is_allowed) << num_bytes;
+    EXPECT_EQ(Has(answer, Http2Type::kHeaders, "exceeds limit"), !is_allowed) << num_bytes;
+  }
+  EXPECT_TRUE(client_.GetModelInfo().ok()) << "another client";
+}
+
+TEST_F(HostileConnections, OneWithAFloodOfPingsEnds) {
+  RawHttp2 hostile(verifier_.address());
+  hostile.Greet();
+  for (int i = 0; i < 20; ++i) hostile.Send({{.type = Http2Type::kPing, .payload = "12345678"}});
+  const std::vector<Http2Frame> answers = hostile.ReadUntilClosed(kPatience);
+  EXPECT_TRUE(Has(answers, Http2Type::kGoAway, "too_many_pings"));
+  EXPECT_TRUE(hostile.is_closed());
+}
+
+// Half of the connections say nothing, and the other half greet and make no call. A server with TLS waits for a
+// greeting of its own.
+TEST_F(HostileConnections, ThousandsOfIdleOnesDisturbNobodyAndSilentOnesEnd) {
+  constexpr int kNumEach = 1000;
+  rlimit descriptors = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  if (descriptors.rlim_max < 4 * kNumEach) GTEST_SKIP() << "too few descriptors: " << descriptors.rlim_max;
+  descriptors.rlim_cur = descriptors.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  const testing::TestAuthority authority;
+  const testing::MountedCertificate files(authority, {.names = {"IP:127.0.0.1"}});
+  ServiceProcess secure("foretoken_proposer", {"--tls_certificate=" + files.certificate(), "--tls_key=" + files.key()});
+
+  StreamLoad load(client_, {.num_streams = 2});
+  ASSERT_TRUE(load.Continues());
+  {
+    std::deque<RawHttp2> silent, idle;
+    for (int i = 0; i < kNumEach; ++i) {
+      silent.emplace_back(verifier_.address());
+      idle.emplace_back(verifier_.address()).Greet();
+    }
+    EXPECT_TRUE(load.Continues()) << "beside them";
+    EXPECT_TRUE(Connect(verifier_).GetModelInfo().ok()) << "of a client that comes after them";
+    const absl::Time end = absl::Now() + kPatience;
+    silent.emplace_back(secure.address());
+    for (RawHttp2& connection : silent) {
+      connection.ReadUntilClosed(end - absl::Now());
+      EXPECT_TRUE(connection.is_closed());
+    }
+    for (RawHttp2& connection : idle) {
+      connection.ReadUntilClosed(absl::ZeroDuration());
+      EXPECT_FALSE(connection.is_closed());
+    }
+    EXPECT_TRUE(load.Continues()) << "after the silent ones have ended";
+  }
+  load.ExpectTheTokensOfNoSpeculation();
+}
+
+}  // namespace
+}  // namespace foretoken
