@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -92,6 +94,7 @@ Engine::~Engine() { Stop(); }
 
 void Engine::Start() {
   thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "engine");  // for tools that show threads, such as top -H
   is_ready_.WaitForNotification();
 }
 
