@@ -11,6 +11,7 @@
 #include "common/rpc/status.h"
 #include "common/tokenizer/tokenizer.h"
 #include "kernels/check.h"
+#include "verifier_service/api/format_conversion.h"
 #include "verifier_service/api/request_conversion.h"
 #include "verifier_service/vllm/request_translation.h"
 
@@ -29,6 +30,13 @@ ServedModel DemoModel() {
   return model;
 }
 
+void CheckError(const absl::Status& error) {
+  const std::string field = rpc::FieldOf(InTheirWords(error));
+  for (const char* ours_alone : {"sampling.", "stopping.", "output.", "response_format", "tokens."}) {
+    FT_CHECK(!absl::StartsWith(field, ours_alone));
+  }
+}
+
 void CheckRequest(absl::string_view bytes) {
   static const ServedModel model = DemoModel();
   static const EngineApiBounds bounds(model);
@@ -41,14 +49,12 @@ void CheckRequest(absl::string_view bytes) {
     return;
   }
   const auto request = ConvertRequest(*ours, model, [] { return uint64_t{7}; });
-  if (request.ok()) {
-    FT_CHECK(!request->prompt.empty() && request->num_samples >= 1);
-    return;
-  }
-  const std::string field = rpc::FieldOf(InTheirWords(request.status()));
-  for (const char* ours_alone : {"sampling.", "stopping.", "output.", "response_format", "tokens."}) {
-    FT_CHECK(!absl::StartsWith(field, ours_alone));
-  }
+  CheckError(request.status());
+  if (request.ok()) FT_CHECK(!request->prompt.empty() && request->num_samples >= 1);
+  const auto form = ConvertFormat(*ours, model);
+  CheckError(form.status());
+  if (!form.ok() || !form->has_value()) return;
+  CheckError(FormatError(ours->response_format(), absl::InvalidArgumentError("a refusal of the compiler")));
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // Lets the fuzzer change fields of messages. A change of single bytes mostly breaks a message's lengths, so the fuzzer
 // would seldom get behind the parser. One change in four is still of bytes.
 //
-// FUZZ_MESSAGES names the type of the input's first message and the type of the others. Each message stands behind
-// FUZZ_PREFIX_BYTES bytes that are not part of it.
+// FUZZ_MESSAGES names the type of the input's first message and the type of the others; a name without a dot is of
+// foretoken.v1. Each message stands behind FUZZ_PREFIX_BYTES bytes that are not part of it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/dynamic_message.h"
@@ -29,9 +30,15 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+// Around the bounds of names, pieces and masks, in bytes.
+constexpr size_t kEdgeBytes[] = {256, 257, 65'535, 65'536, 65'537};
+// Around the numbers of tokens that a message treats as few, and of a piece.
+constexpr int kEdgeTokens[] = {64, 65, 13'107, 13'108};
+
 class MessageMutator {
  public:
-  explicit MessageMutator(unsigned seed) : random_(seed) {}
+  // No text or list grows beyond max_size bytes.
+  MessageMutator(unsigned seed, size_t max_size) : random_(seed), max_size_(max_size) {}
 
   uint32_t Below(uint32_t count) { return static_cast<uint32_t>(random_()) % count; }
 
@@ -56,7 +63,7 @@ class MessageMutator {
     if (size > 0 && holds_messages && Below(4) != 0) {
       return Change(*reflection.MutableRepeatedMessage(&message, &field, at));
     }
-    if (!holds_messages) return size > 0 && Below(2) == 0 ? SetElement(message, field, at) : Add(message, field);
+    if (!holds_messages) return size > 0 && Below(2) == 0 ? SetElement(message, field, at) : AddSome(message, field);
     Message& added = *reflection.AddMessage(&message, &field);
     if (size > 0) added.CopyFrom(reflection.GetRepeatedMessage(message, &field, at));
     Change(added);
@@ -73,9 +80,16 @@ class MessageMutator {
         0x1p-149f};
     return Below(4) == 0 ? kEdges[Below(std::size(kEdges))] : static_cast<float>(Below(9)) / 8;
   }
+  // Few changes, or a long text that repeats this one.
   std::string Text(std::string text) {
     const size_t size = text.size();
-    text.resize(size + 16);
+    const size_t edge = kEdgeBytes[Below(std::size(kEdgeBytes))];
+    if (edge < max_size_ && Below(16) == 0) {
+      const std::string pattern = text.empty() ? "\x5a" : text;
+      while (text.size() < edge) text += pattern;
+      return text.substr(0, edge);
+    }
+    text.resize(size + 32);
     text.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(text.data()), size, text.size()));
     return text;
   }
@@ -106,6 +120,16 @@ class MessageMutator {
     }
   }
 
+  // Seldom many elements at once.
+  void AddSome(Message& message, const FieldDescriptor& field) {
+    const int edge = kEdgeTokens[Below(std::size(kEdgeTokens))];
+    const bool adds_many =
+        field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32 && Below(16) == 0 && static_cast<size_t>(edge) < max_size_;
+    if (!adds_many) return Add(message, field);
+    const uint32_t range = 1 + Below(1400);
+    for (int i = 0; i < edge; ++i) message.GetReflection()->AddUInt32(&message, &field, Below(range));
+  }
+
   void Add(Message& message, const FieldDescriptor& field) {
     const Reflection& reflection = *message.GetReflection();
     switch (field.cpp_type()) {
@@ -134,14 +158,16 @@ class MessageMutator {
   }
 
   std::minstd_rand random_;
+  const size_t max_size_;
 };
 
 // Changes one message of the input, and returns the new input; empty if that message does not parse.
 std::string ChangeOne(const std::vector<absl::string_view>& messages, MessageMutator& mutator) {
   static const char* const kTypes[] = {FUZZ_MESSAGES};
   const size_t at = mutator.Below(static_cast<uint32_t>(messages.size()));
+  const std::string name = kTypes[std::min(at, std::size(kTypes) - 1)];
   const auto* type = google::protobuf::DescriptorPool::generated_pool()->FindMessageTypeByName(
-      absl::StrCat("foretoken.v1.", kTypes[std::min(at, std::size(kTypes) - 1)]));
+      absl::StrContains(name, '.') ? name : absl::StrCat("foretoken.v1.", name));
   auto& factory = *google::protobuf::MessageFactory::generated_factory();
   const std::unique_ptr<Message> message(factory.GetPrototype(type)->New());
   const absl::string_view prefix = messages[at].substr(0, FUZZ_PREFIX_BYTES);
@@ -161,7 +187,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
   using namespace foretoken::testing;
   static auto* const no_log = google::protobuf::SetLogHandler(nullptr);  // of texts that are not UTF-8
   static_cast<void>(no_log);
-  MessageMutator mutator(seed);
+  MessageMutator mutator(seed, max_size);
   if (mutator.Below(4) == 0) return LLVMFuzzerMutate(data, size, max_size);
   const std::string changed = ChangeOne(SplitMessages(data, size), mutator);
   if (changed.empty() || changed.size() > max_size) return LLVMFuzzerMutate(data, size, max_size);
