@@ -81,7 +81,7 @@ const std::vector<Command>& Commands() {
        {"client/commands/command_quantize.cc"}},
       {"perplexity",
        "--model=DIRECTORY FILE",
-       "how well a model foretells a text, before it was quantised and after; calls no server",
+       "how well a model predicts a text, before it was quantised and after; calls no server",
        RunPerplexity,
        {"client/commands/model_flag.cc", "client/commands/offline_flags.cc", "client/commands/command_perplexity.cc",
         "client/commands/commands.cc"}},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken perplexity: how well a model foretells a text, before it was quantised and after.
+// foretoken perplexity: how well a model predicts a text, before it was quantised and after.
 #include <algorithm>
 #include <iostream>
 
