@@ -43,9 +43,10 @@ ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
           "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().quantization.weights,
-          "of the layers' weights: none (bf16), int8 or int4, on cuda also fp8; fewer bytes, other logits");
+          "of the layers' weights: none (bf16, or as quantised in the file), int8 or int4, on cuda also fp8; fewer "
+          "bytes, other logits");
 ABSL_FLAG(std::string, head_quantization, foretoken::verifier::Config().quantization.head,
-          "of the embedding and the head: none (bf16), int8 or int4");
+          "of the embedding and the head: none (bf16, or as quantised in the file), int8 or int4");
 ABSL_FLAG(int32_t, weight_group_size, foretoken::verifier::Config().quantization.group_size,
           "inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, foretoken::verifier::Config().quantization.activations,

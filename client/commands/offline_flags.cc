@@ -11,13 +11,14 @@
 ABSL_FLAG(std::string, device, "cpu", "The device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, "auto", "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, "none",
-          "Of the layers' weights: none (as they are stored), int8 or int4, on cuda also fp8");
+          "Of the layers' weights: none (bf16, or as quantised in the file), int8 or int4, on cuda also fp8");
 ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head: none, int8 or int4");
 ABSL_FLAG(int32_t, weight_group_size, 32, "Inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, "none",
-          "None (bf16), or on cpu int8, for what int8 and int4 weights multiply");
+          "none (bf16), or on cpu int8, for what int8 and int4 weights multiply");
 ABSL_FLAG(std::string, kv_cache_dtype, "bf16", "Of K and V: bf16, or on cpu int8 or fp8 (e4m3)");
-ABSL_FLAG(int32_t, threads, 0, "Threads of the CPU backend; 0: one per core");
+ABSL_FLAG(int32_t, threads, 0,
+          "Threads of the CPU backend; 0: one per core, but no more than the quota of a container");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the model");
 ABSL_FLAG(std::optional<int64_t>, expert_memory_mb, std::nullopt,
           "MiB for the packed experts of a model with experts, over all ranks; the others are read from its files when "

@@ -20,7 +20,7 @@
 #include "nlohmann/json.hpp"
 
 ABSL_FLAG(std::string, prompt_file, "",
-          "File with the prompt, - is standard input; bench and compare read lines of {\"prompt\": TEXT}");
+          "File with the prompt, - is standard input; bench, compare and selftest read lines of {\"prompt\": TEXT}");
 ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids, as ID,ID");
 
 namespace foretoken::client {

@@ -43,7 +43,7 @@ ABSL_FLAG(Optional<float>, repetition_penalty, std::nullopt,
 ABSL_FLAG(Optional<float>, presence_penalty, std::nullopt,
           "Number to subtract from the logit of every token that was generated before");
 ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt,
-          "The same, once for each time that the token was generated");
+          "Number to subtract from the logit of a token, once for each time that it was generated before");
 ABSL_FLAG(List, logit_bias, {}, "Numbers to add to the logits of token ids, as ID=BIAS,ID=BIAS");
 ABSL_FLAG(List, allowed_token_ids, {}, "The only token ids that can be drawn, as ID,ID");
 ABSL_FLAG(List, banned_token_ids, {}, "Token ids that cannot be drawn, as ID,ID");
@@ -60,7 +60,8 @@ ABSL_FLAG(Optional<bool>, include_stop_string, std::nullopt, "Keep the matched s
 
 ABSL_FLAG(Optional<uint32_t>, logprobs, std::nullopt,
           "Report the log-probability of each token and of this many most likely ones");
-ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt, "The same for the tokens of the prompt");
+ABSL_FLAG(Optional<uint32_t>, prompt_logprobs, std::nullopt,
+          "Report the log-probability of each token of the prompt and of this many most likely ones");
 ABSL_FLAG(Optional<bool>, echo, std::nullopt, "Print the prompt first");
 ABSL_FLAG(Optional<bool>, skip_special_tokens, std::nullopt, "Leave special tokens out of the text");
 

@@ -2,16 +2,15 @@
 // Measures the gain of speculation over the whole real path: verifier and proposers as processes, clients over gRPC.
 //
 //   serving_bench [--short] [--json] [--strict] [--only=PART,...] [--gigabytes=N] [--verifier_threads=N]
-//   [--draft_threads=N]
-//                 [--prompts=N] [--tokens=N] [--experts=N]
+//                 [--draft_threads=N] [--prompts=N] [--tokens=N] [--experts=N] [--weights=FORM] [--int8_rows]
 //
 // The target is the demo's, widened without a change of its outputs until a step reads a gigabyte (--short: 0.15). So
 // both the acceptance and the cost of a step are real. The settings take turns request by request. Figures are medians
 // of the rounds' ratios, and [low, high] their 95 % intervals. Token ids must be equal with all settings. If a token
 // differs or a request fails, the bench ends with exit code 1, and with --strict also if a bound does not hold.
 //
-// Parts: theory, load, merging, split, recovery, editing, uncostly, settling, tracing, overload; parts.h describes
-// them.
+// Parts: theory, load, merging, split, recovery, editing, uncostly, settling, tracing, overload, fairness, drafters;
+// parts.h describes them.
 #include <algorithm>
 #include <cstdio>
 #include <optional>
