@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How well a model foretells a text: what a numeric mode or a quantised checkpoint costs, in the field's usual measure.
+// How well a model predicts a text: what a numeric mode or a quantised checkpoint costs, in the field's usual measure.
 //
 //   FT_ASSIGN_OR_RETURN(const std::vector<TokenScore> scores, ScoreText(model, text, /*window=*/512));
 //   Summarize(scores).perplexity

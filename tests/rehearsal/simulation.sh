@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# `foretoken simulate` against real runs: a profile is measured with 1, 2, 4 and 8 clients, and the simulation foretells the
+# `foretoken simulate` against real runs: a profile is measured with 1, 2, 4 and 8 clients, and the simulation predicts the
 # runs with 3 and 6. If it fails, operators plan with numbers that are off by more than 15 %. Wants a quiet machine.
 #
 #   tests/rehearsal/simulation.sh build/release

@@ -47,10 +47,10 @@ constexpr char kError[] = "error";  // the reason of samples that the server cou
 // The reasons for which a server refuses calls of Generate or ends them. A client's deadline and cancellation have
 // none.
 constexpr const char* kGenerateReasons[] = {
-    "queue_full",         "queue_shed",       "tenant_queue_full", "grammars_full",
-    "deadline_too_short", "draining",         "output_not_read",   "device_failed",
-    "engine_stalled",     "invalid_field",    "model_not_found",   "request_id_in_use",
-    "format_too_costly",  "no_token_to_draw", "unauthenticated",   "logits_not_finite"};
+    "queue_full",        "queue_shed",        "tenant_queue_full", "grammars_full",    "deadline_too_short",
+    "draining",          "output_not_read",   "device_failed",     "engine_stalled",   "invalid_field",
+    "model_not_found",   "request_id_in_use", "format_too_costly", "no_token_to_draw", "unauthenticated",
+    "logits_not_finite", "numerics_differ"};
 
 // Why samples that were not done have ended, if their call ended with this error.
 absl::string_view ReasonOfEnd(const absl::Status& error) {

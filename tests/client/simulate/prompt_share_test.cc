@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of prompts in a simulated step. If this test fails, a simulation foretells first tokens that come too early
+// The rows of prompts in a simulated step. If this test fails, a simulation predicts first tokens that come too early
 // or too late.
 #include "client/simulate/prompt_share.h"
 
