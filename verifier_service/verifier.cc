@@ -8,6 +8,7 @@
 #include "common/base/error_text.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
+#include "verifier_service/engine_metrics.h"
 #include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {

@@ -40,7 +40,7 @@
 #include "verifier_service/api/request_conversion.h"
 #include "verifier_service/api/request_registry.h"
 #include "verifier_service/api/served_model.h"
-#include "verifier_service/api/service_metrics.h"
+#include "verifier_service/api/call_metrics.h"
 #include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unread_outputs.h"
 #include "verifier_service/grammar/compile_places.h"

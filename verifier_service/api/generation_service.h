@@ -22,6 +22,7 @@
 #include "verifier_service/api/generate_calls.h"
 #include "verifier_service/api/tenant_queue.h"
 #include "verifier_service/api/unary_answer.h"
+#include "verifier_service/proposers/proposer_client.h"
 
 namespace foretoken::verifier {
 

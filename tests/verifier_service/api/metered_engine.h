@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
-#include "verifier_service/api/service_metrics.h"
+#include "verifier_service/engine_metrics.h"
 
 namespace foretoken::verifier {
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics for Prometheus: the engine's counters, read at every scrape, and the latencies of calls. Where a function
-// takes a `trace_id`, it is that of the call's recorded trace, or empty.
+// The metrics of calls for Prometheus: latencies, sizes, results and refusals. Where a function takes a `trace_id`, it
+// is that of the call's recorded trace, or empty.
 //
 // Units: seconds, tokens. Threads: any.
 #pragma once
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -15,10 +14,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
-#include "prometheus/metric_family.h"
-#include "verifier_service/api/unread_outputs.h"
-#include "verifier_service/engine/engine.h"
-#include "verifier_service/proposers/proposer_pool.h"
+#include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {
 
@@ -79,9 +75,5 @@ class CallMetrics {
   prometheus::Family<prometheus::Counter>& calls_;
   prometheus::Family<prometheus::Counter>& refusals_;
 };
-
-// The counters and gauges of the engine, of the proposer pool and of unread output, as they are now.
-std::vector<prometheus::MetricFamily> CollectEngineMetrics(const Engine& engine, const ProposerPool& pool,
-                                                           const UnreadOutputs& unread);
 
 }  // namespace foretoken::verifier

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The metrics of the verifier. If this test fails, dashboards show wrong or missing counters, or docs/metrics.md does
 // not list a metric.
-#include "verifier_service/api/service_metrics.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,6 +22,8 @@
 #include "prometheus/registry.h"
 #include "tests/testing/paths.h"
 #include "tests/verifier_service/api/metered_engine.h"
+#include "verifier_service/api/call_metrics.h"
+#include "verifier_service/engine_metrics.h"
 #include "verifier_service/expert_metrics.h"
 
 namespace foretoken::verifier {
