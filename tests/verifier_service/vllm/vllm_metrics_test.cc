@@ -16,6 +16,7 @@
 #include "prometheus/metric_type.h"
 #include "tests/testing/paths.h"
 #include "tests/verifier_service/api/metered_engine.h"
+#include "verifier_service/api/call_metrics.h"
 
 namespace foretoken::verifier {
 namespace {
