@@ -61,7 +61,10 @@ std::vector<Http2Frame> RequestHeaders(uint32_t stream_id, const std::string& me
       {":authority", "x"}, {"te", "trailers"},  {"content-type", "application/grpc"}};
   headers.insert(headers.end(), more.begin(), more.end());
   std::string block;
-  for (const auto& [name, value] : headers) block += '\0' + HpackString(name) + HpackString(value);
+  for (const auto& [name, value] : headers) {
+    block.push_back('\0');  // a literal field that no table gets
+    block += HpackString(name) + HpackString(value);
+  }
   std::vector<Http2Frame> frames;
   for (size_t begin = 0; begin < block.size(); begin += kMaxPayloadBytes) {
     frames.push_back({.type = begin == 0 ? Http2Type::kHeaders : Http2Type::kContinuation,
