@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/chat/jinja_values.h"
 #include "common/chat/render_budget.h"
+#include "common/chat/template_nesting.h"
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
 #include "jinja/runtime.h"
@@ -27,7 +28,9 @@ constexpr absl::string_view kFailed = ": ";                 // "Error executing 
 absl::StatusOr<std::optional<jinja::program>> ParseTemplate(const std::optional<std::string>& source) {
   if (!source) return std::nullopt;
   try {
-    return jinja::parse_from_tokens(jinja::lexer().tokenize(*source));
+    const jinja::lexer_result lexed = jinja::lexer().tokenize(*source);
+    FT_RETURN_IF_ERROR(CheckNesting(lexed.tokens));
+    return jinja::parse_from_tokens(lexed);
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("chat template: ", error.what()));
   }

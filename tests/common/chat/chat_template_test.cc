@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/chat/render_budget.h"
+#include "common/chat/template_nesting.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/temp_dir.h"
@@ -117,6 +118,42 @@ TEST(ChatTemplate, RefusesATemplateThatCannotBeParsed) {
   EXPECT_FALSE(Render("{% for m in messages %}", {}).ok());
   EXPECT_FALSE(Render("{{ '", {}).ok());
   EXPECT_FALSE(Render("{{ nothing() }}", {}).ok());
+}
+
+std::string Repeated(absl::string_view text, int count) {
+  std::string repeated;
+  for (int i = 0; i < count; ++i) absl::StrAppend(&repeated, text);
+  return repeated;
+}
+
+// A template that uses up the stack would end the process while it loads a model.
+TEST(ChatTemplate, RefusesATemplateThatIsNestedTooDeep) {
+  constexpr int kDeep = 100'000;
+  const std::string deep[] = {"{{ " + Repeated("(", kDeep) + "1" + Repeated(")", kDeep) + " }}",
+                              "{{ " + Repeated("[", kDeep) + Repeated("]", kDeep) + " }}",
+                              "{{ " + Repeated("{1:", kDeep) + "1" + Repeated("}", kDeep) + " }}",
+                              "{{ " + Repeated("not ", kDeep) + "1 }}",
+                              "{{ " + Repeated("-", kDeep) + "1 }}",
+                              "{{ 1" + Repeated(" if 1 else 1", kDeep) + " }}",
+                              "{{ 1" + Repeated(" + 1", kDeep) + " }}",
+                              "{{ " + Repeated("(", kDeep),
+                              Repeated("{% if 1 %}", kDeep) + Repeated("{% endif %}", kDeep),
+                              Repeated("{% for a in b %}", kDeep) + Repeated("{% endfor %}", kDeep),
+                              Repeated("{% set a %}", kDeep) + Repeated("{% endset %}", kDeep),
+                              Repeated("{% set a(b=1) %}", kDeep),
+                              "{% if 1 %}" + Repeated("{% elif 1 %}", kDeep) + "{% endif %}",
+                              Repeated("{% if 1 %}{% endgeneration %}", kDeep)};
+  for (const std::string& source : deep) {
+    const absl::Status status = ChatTemplate::Parse({.standard = source}, Now).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("chat template: expected at most")) << source.substr(0, 20);
+  }
+  const std::string as_deep_as_allowed = Repeated("{% if 1 %}", kMaxOpenBlocks) + "{{ " +
+                                         Repeated("(", kMaxOpenBrackets) + "1" + Repeated(")", kMaxOpenBrackets) +
+                                         " }}" + Repeated("{% endif %}", kMaxOpenBlocks);
+  const std::string long_but_flat = Repeated("{% if 1 %}{% set a = 1 %}{% elif 1 %}{% else %}{% endif %}", 1000);
+  for (const std::string& source : {as_deep_as_allowed, long_but_flat}) {
+    EXPECT_TRUE(ChatTemplate::Parse({.standard = source}, Now).ok()) << source.substr(0, 20);
+  }
 }
 
 TEST(ChatTemplate, BoundsWorkMemoryAndDepth) {
