@@ -38,7 +38,7 @@ constexpr DraftForestOptions kForest = {.num_children = 4,
                                         .max_grown_nodes = 12,
                                         .min_path_chance = 0.01f};
 // Too few for the contexts of all sessions.
-constexpr int32_t kNumBlocks = 7;
+constexpr int32_t kNumBlocks = 24;
 
 const model::ModelConfig kSmallConfig = {.hidden_size = 16,
                                          .intermediate_size = 16,

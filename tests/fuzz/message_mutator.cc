@@ -45,7 +45,8 @@ class MessageMutator {
   // Changes one field of the message, or of a message in it.
   void Change(Message& message) {
     const google::protobuf::Descriptor& type = *message.GetDescriptor();
-    const FieldDescriptor& field = *type.field(static_cast<int>(Below(static_cast<uint32_t>(type.field_count()))));
+    const FieldDescriptor& any = *type.field(static_cast<int>(Below(static_cast<uint32_t>(type.field_count()))));
+    const FieldDescriptor& field = Below(8) == 0 ? any : SetInstead(message, any);
     if (field.is_repeated()) return ChangeList(message, field);
     if (Below(8) == 0) return message.GetReflection()->ClearField(&message, &field);
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return Set(message, field);
@@ -53,6 +54,14 @@ class MessageMutator {
   }
 
  private:
+  // The field that is set if the given one would take its place.
+  static const FieldDescriptor& SetInstead(const Message& message, const FieldDescriptor& field) {
+    const auto* oneof = field.real_containing_oneof();
+    if (oneof == nullptr) return field;
+    const FieldDescriptor* set = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+    return set == nullptr ? field : *set;
+  }
+
   void ChangeList(Message& message, const FieldDescriptor& field) {
     const Reflection& reflection = *message.GetReflection();
     const int size = reflection.FieldSize(message, &field);

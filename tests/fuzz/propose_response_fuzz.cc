@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the input as the messages of proposers' streams, and gives them to the verifier's session book while sequences
-// begin, grow and end. The first replica reads features and masks. The book gives the engine only valid trees, and demands no
-// more features than the replica has granted credit for. Its own messages stay consistent: an honest proposer that
-// reads them refuses nothing and misses nothing, masks belong to the position at which they are sent, and features to
-// theirs.
+// begin, grow and end. The first replica reads features and masks. The book gives the engine only valid trees, and
+// demands no more features than the replica has granted credit for. Its own messages stay consistent: an honest
+// proposer that reads them refuses nothing and misses nothing, masks belong to the position at which they are sent, and
+// features to theirs.
 #include <algorithm>
 #include <array>
 #include <cstddef>
