@@ -67,11 +67,12 @@ std::vector<Http2Frame> RequestHeaders(uint32_t stream_id, const std::string& me
   }
   std::vector<Http2Frame> frames;
   for (size_t begin = 0; begin < block.size(); begin += kMaxPayloadBytes) {
+    const bool is_last = begin + kMaxPayloadBytes >= block.size();
     frames.push_back({.type = begin == 0 ? Http2Type::kHeaders : Http2Type::kContinuation,
+                      .flags = is_last ? kEndHeaders : uint8_t{0},
                       .stream_id = stream_id,
                       .payload = block.substr(begin, kMaxPayloadBytes)});
   }
-  frames.back().flags = kEndHeaders;
   return frames;
 }
 
