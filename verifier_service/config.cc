@@ -66,7 +66,8 @@ absl::Status Validate(const Config& config) {
       CheckTime("max_grammar_time", config.grammars.limits.max_time, absl::Milliseconds(10), absl::Minutes(10)));
   FT_RETURN_IF_ERROR(CheckRange("max_grammar_memory_mb", config.grammars.limits.max_memory_bytes / kMiB, 16, 1 << 20));
   FT_RETURN_IF_ERROR(CheckRange("grammar_cache_mb", config.grammars.max_cache_bytes / kMiB, 0, 1 << 20));
-  FT_RETURN_IF_ERROR(CheckRange("max_held_grammars_mb", config.grammars.max_held_bytes / kMiB, 1, 1 << 20));
+  FT_RETURN_IF_ERROR(
+      CheckRange("max_held_grammars_mb", (config.grammars.max_held_bytes + kMiB - 1) / kMiB, 1, 1 << 20));
   FT_RETURN_IF_ERROR(
       CheckTime("max_grammar_mask_time", config.engine.max_mask_time, absl::Microseconds(10), absl::Seconds(10)));
   FT_RETURN_IF_ERROR(CheckRange("max_compilations", config.max_compilations, 1, 4096));

@@ -56,7 +56,7 @@ class EngineTest : public testing::EngineFixture {
 TEST_F(EngineTest, TheReportOfAPromptComesFirstWithAndWithoutThePrefixCache) {
   GenerationRequest request = Request("def read_config(path):\n", 0.8f, 4);
   while (request.prompt.size() < 200) {  // a reported prompt takes several steps
-    request.prompt.push_back(request.prompt[request.prompt.size() % 7]);
+    request.prompt.push_back(request.prompt[request.prompt.size() % 3]);
   }
   request.num_samples = 2;
   request.output.num_prompt_logprobs = 1;
