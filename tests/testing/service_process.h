@@ -26,7 +26,6 @@ class ServiceProcess {
   ServiceProcess(const std::string& binary, std::vector<std::string> flags, std::vector<std::string> environment = {},
                  std::vector<std::string> launcher = {});
 
-  const std::string& binary() const { return binary_; }
   const std::string& address() const { return address_; }
   ChildProcess& process() { return *process_; }
   const ChildProcess& process() const { return *process_; }

@@ -40,6 +40,12 @@ void AddExtension(X509* certificate, X509* issuer, int id, const std::string& va
   X509_EXTENSION_free(extension);
 }
 
+// A name of its own, because OpenSSL finds a certificate's authority by its name.
+std::string NextAuthorityName() {
+  static int num_authorities = 0;
+  return absl::StrCat("test authority ", ++num_authorities);
+}
+
 // A certificate without a signature.
 X509* Draft(const std::string& name, EVP_PKEY* key, const CertificateRequest& request) {
   static long serial = 1;
@@ -59,7 +65,7 @@ X509* Draft(const std::string& name, EVP_PKEY* key, const CertificateRequest& re
 TestAuthority::Key TestAuthority::MakeKey() { return Key(EVP_EC_gen("P-256"), &EVP_PKEY_free); }
 
 TestAuthority::TestAuthority()
-    : key_(MakeKey()), authority_(Draft("test authority", key_.get(), {.ends = absl::Hours(24)}), &X509_free) {
+    : key_(MakeKey()), authority_(Draft(NextAuthorityName(), key_.get(), {.ends = absl::Hours(24)}), &X509_free) {
   X509_set_issuer_name(authority_.get(), X509_get_subject_name(authority_.get()));
   AddExtension(authority_.get(), authority_.get(), NID_basic_constraints, "critical,CA:TRUE");
   FT_CHECK(X509_sign(authority_.get(), key_.get(), EVP_sha256()) > 0);

@@ -145,7 +145,7 @@ TEST_F(Tls, ARenewalDuringACheckIsNoMistake) {
   std::thread renewals([&] {
     while (!is_over) mounted.Renew(authority_, {});
   });
-  for (int i = 0; i < 3000; ++i) EXPECT_EQ(CheckTls(FilesOf(mounted)), absl::OkStatus()) << i;
+  for (int i = 0; i < 1500; ++i) EXPECT_EQ(CheckTls(FilesOf(mounted)), absl::OkStatus()) << i;
   is_over = true;
   renewals.join();
 }
