@@ -359,7 +359,7 @@ class SeveralVerifiers(unittest.TestCase):
         return balancer.num_connections
 
     def test_connections_of_limited_age_spread_a_clients_calls_and_cut_none(self):
-        pods = self.start("100ms")  # far less than the calls take together
+        pods = self.start("250ms")  # far less than the calls take together
         self.assertGreater(self.bench(pods), 2)
         first, second = self.calls(pods, "Generate")
         self.assertEqual([set(first), set(second)], [{"OK"}, {"OK"}])
