@@ -131,6 +131,7 @@ void Run(const std::vector<absl::string_view>& messages, Drafter& drafter) {
   }
   proposer.Step();
   FT_CHECK(proposer.forest().num_sessions() == 0);
+  proposer.forest().CheckIntegrity();
 }
 
 }  // namespace

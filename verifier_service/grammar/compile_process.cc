@@ -99,7 +99,10 @@ CompileLimits UnpackLimits(absl::string_view bytes) {
 // --- In the compile process ---
 
 // Sanitizers reserve terabytes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef __has_feature
+#define __has_feature(feature) 0  // Clang has it, and GCC has the macros
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer)
 constexpr bool kLimitsMemory = false;
 #else
 constexpr bool kLimitsMemory = true;
