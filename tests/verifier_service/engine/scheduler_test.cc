@@ -45,6 +45,15 @@ class SchedulerTest : public ::testing::Test {
     sequence.token_ids.resize(sequence.token_ids.size() + num_tokens, 1);
     sequence.num_computed = sequence.size() - 1;
   }
+  // A request runs and ends, and its prompt stays in the cache.
+  void LeaveThreeCachedBlocks(Scheduler& scheduler) {
+    Enqueue(scheduler, Request("a", 3));
+    ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+    Decode(*scheduler.running()[0], 1);
+    scheduler.CacheAndTrim(*scheduler.running()[0]);
+    scheduler.running()[0]->is_finished = true;
+    scheduler.RemoveFinished([](Sequence&) {});
+  }
 
   LoneSequences sequences_;
 };
@@ -141,12 +150,7 @@ TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
 
 TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
   Scheduler scheduler({.max_running = 1}, 4);
-  Enqueue(scheduler, Request("a", 3));
-  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
-  Decode(*scheduler.running()[0], 1);
-  scheduler.CacheAndTrim(*scheduler.running()[0]);
-  scheduler.running()[0]->is_finished = true;
-  scheduler.RemoveFinished([](Sequence&) {});
+  LeaveThreeCachedBlocks(scheduler);
   ASSERT_EQ(scheduler.pool().num_cached(), 3);
   GenerationRequest request = Request("b", 1);
   request.prompt.resize(2);  // so that its block has room for a path, and only the tree's nodes need a block
@@ -161,12 +165,7 @@ TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
 TEST_F(SchedulerTest, CachedBlocksAreEvictedForTheTreesThatRequestsMayHave) {
   for (const int32_t max_tree_nodes : {0, 4}) {
     Scheduler scheduler({.max_running = 1}, 4);
-    Enqueue(scheduler, Request("a", 3));
-    ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
-    Decode(*scheduler.running()[0], 1);
-    scheduler.CacheAndTrim(*scheduler.running()[0]);
-    scheduler.running()[0]->is_finished = true;
-    scheduler.RemoveFinished([](Sequence&) {});
+    LeaveThreeCachedBlocks(scheduler);
     Enqueue(scheduler, Request("b", 1));
     ASSERT_THAT(Admit(scheduler), ElementsAre("b"));
     ASSERT_EQ(scheduler.pool().num_free(), 0);
@@ -178,12 +177,7 @@ TEST_F(SchedulerTest, CachedBlocksAreEvictedForTheTreesThatRequestsMayHave) {
 
 TEST_F(SchedulerTest, AKnownPromptBeginsWithItsCachedBlocks) {
   Scheduler scheduler({.max_running = 1}, 8);
-  Enqueue(scheduler, Request("a", 3));
-  ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
-  Decode(*scheduler.running()[0], 1);
-  scheduler.CacheAndTrim(*scheduler.running()[0]);
-  scheduler.running()[0]->is_finished = true;
-  scheduler.RemoveFinished([](Sequence&) {});
+  LeaveThreeCachedBlocks(scheduler);
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   // The last token's row is always computed, so its block is not shared.
