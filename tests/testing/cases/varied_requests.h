@@ -92,6 +92,7 @@ inline verifier::GenerationRequest VariedRequest(const std::vector<int32_t>& tex
   if (random.Coin(0.1)) request.output.echo = true;
   if (!forms.empty() && random.Coin(0.2)) {
     request.grammar = forms[random.Below(static_cast<int32_t>(forms.size()))];
+    request.stop.ignore_eos = false;  // no request may have both
   } else if (random.Coin(0.2)) {
     request.allowed_token_ids = IdsOf(text);  // a form and lists together may leave no token
   } else if (random.Coin(0.2)) {
