@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -336,7 +337,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   if (argc == 2 && absl::string_view(argv[1]) == foretoken::verifier::kServeGrammarsArgument) {
-    return foretoken::verifier::ServeGrammars();
+    std::_Exit(foretoken::verifier::ServeGrammars());  // it leaves nothing to destroy
   }
   foretoken::rpc::BlockTerminationSignals();
   foretoken::telemetry::EndIfMemoryRunsOut();
