@@ -5,9 +5,8 @@
 //   foretoken.v1.ProposalService/Propose   the stream; links to the requests that it served
 //
 //   session                                from its opening to its end, below the request's span; links to the stream
-//     proposal                             a tree, from the verifier's question to its end; links to the request's
-//     span;
-//                                          only if the options ask for it
+//     proposal                             a tree, from the verifier's question to its end; only if the options ask for
+//                                          it; links to the request's span
 //
 // A question ends with its answer, with the verifier's next question, or with the session. A better tree that the
 // proposer sends of its own accord has a span without a length.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounds the log lines that others can cause: a peer or a client that can cause one line can cause thousands per
-// second. LineLimit bounds the lines of one cause, LineLimits those of several causes, so that none hides another.
+// second. A LineLimit bounds the lines of one cause. LineLimits has a LineLimit for each cause, so that the lines of
+// one cause do not hide the lines of another.
 //
 // Example, for a line about a peer:
 //   LineLimit limit;  // one per cause, for example per peer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A control for the tests of faults: processes that leak. If this test fails, those tests pass although a fault leaves
-// memory behind.
+// A process that leaks, as a control. If this test fails, the tests of faults pass although a fault leaves memory
+// behind.
 #include "tests/faults/quiet_levels.h"
 
 #include "gtest/gtest-spi.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the input as the bytes of a GenerateRequest and, behind it, token trees of a proposer. A conversation becomes a
 // prompt by a chat template, and a form becomes a grammar in a compile process. A small engine runs an accepted request
-// to its end, once without speculation and once with those trees. The request ends with a named status or with complete
+// to its end, once without speculation and once with the trees. The request ends with a named status or with complete
 // samples, and every message can be read. Under the keyed draw, and at temperature 0, both runs give the same tokens,
 // text, finish reason, and bits of log-probabilities.
 #include <algorithm>

@@ -127,7 +127,7 @@ class Run {
     Flush({});
   }
 
-  // The first byte of a message says who sends it. Both say what the engine does before.
+  // The first byte chooses the replica that sends the rest. Both bytes choose what the engine does before that.
   void Take(absl::string_view message) {
     const uint8_t first = TakeByte(message), second = TakeByte(message);
     const size_t replica_idx = first % kNumReplicas;

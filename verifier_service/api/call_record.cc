@@ -77,7 +77,7 @@ void CallRecord::Observe(const SampleOutput& output) {
                   FinishReasonName(output.completion->finish_reason));
 }
 
-// An output with tokens has those of one step.
+// All tokens of an output come from one step.
 void CallRecord::ObserveTokens(const SampleOutput& output) {
   Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
   if (sample.last_tokens) {

@@ -25,8 +25,8 @@
 #include "common/base/steady_clock.h"
 #include "common/telemetry/line_limit.h"
 #include "spdlog/common.h"
-#include "verifier_service/api/call_trace.h"
 #include "verifier_service/api/call_metrics.h"
+#include "verifier_service/api/call_trace.h"
 #include "verifier_service/request/request.h"
 
 namespace foretoken::verifier {

@@ -53,15 +53,15 @@ class GrammarFollower {
   bool is_too_costly() const { return is_too_costly_; }
   // The indices of the nodes that the grammar allows below the output, ascending.
   std::vector<int32_t> AllowedNodes(const speculation::TokenTree& tree);
-  // Fills the masks behind the nodes that the grammar allows below the output. It leaves those of the other nodes as
-  // they are. [N, ceil(V / 32)]
+  // Fills the mask behind each node that the grammar allows below the output. The masks of the other nodes stay as they
+  // are. [N, ceil(V / 32)]
   void FillNodeMasks(const speculation::TokenTree& tree, std::span<uint32_t> masks);
   // Returns a chain of at most max_nodes tokens that nearly certainly come next. The caller sets the position.
   speculation::TokenTree Guess(int32_t max_nodes, uint32_t proposers);
 
   // The time of all masks so far, with the time to follow tokens.
   absl::Duration time() const { return all_.time; }
-  // The mean of that for each mask. Zero before the first mask.
+  // That time, divided by the number of masks.
   absl::Duration mask_time() const { return all_.Mean(1); }
   int64_t num_masks() const { return all_.num; }
   // The mean time that the grammar takes for each token of the output: to fill next_mask(), and to follow the token.
@@ -75,7 +75,7 @@ class GrammarFollower {
     absl::Duration time;
     int64_t num = 0;
   };
-  // Adds its own life time to all times and to those of one kind.
+  // Adds the time between its construction and its destruction to all_, and to one of the other sums.
   class Stopwatch;
 
   void FillMask(std::span<uint32_t> mask);            // at the matcher's place

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a drafter's projection, piece by piece, on gRPC's callback API: no method waits for the peer. The reader ends
-// with an error as soon as the peer sends more bytes than it announced, an empty piece before the end, a piece out of
-// bounds, or nothing for the timeout.
+// with an error as soon as the peer sends a piece of the wrong size, unknown fields out of bounds, or nothing for the
+// timeout.
 //
 //   auto reader = ProjectionReader::Start(channel, digest, num_bytes, timeout, [](absl::StatusOr<std::string> bytes)
 //   {...});

@@ -116,9 +116,9 @@ void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerRes
 
 void ProposerPool::Keeper::DropUnusedSources(absl::Time now) {
   for (const auto& [id, link] : links) {
-    if (link->stream == nullptr) continue;
+    if (link->stream == nullptr || link->features == nullptr) continue;
     for (auto& [name, source] : sources_) {
-      if (link->features != nullptr && source.source == link->features) source.last_used = now;
+      if (source.source == link->features) source.last_used = now;
     }
   }
   absl::erase_if(sources_, [now](const auto& entry) { return now - entry.second.last_used > kLinger; });

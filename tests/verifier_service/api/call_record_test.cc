@@ -24,7 +24,7 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-// Records of calls, with what they share.
+// Makes records of calls that share their metrics and the limits of their warnings.
 class CallRecordTest : public ::testing::Test {
  protected:
   CallRecord Begin(const std::string& traceparent = "") {

@@ -199,22 +199,27 @@ TEST_F(GenerationServiceTest, TenantsTakeTurnsToBeParsed) {
   calls_->FailAll(absl::UnavailableError("the test ends"));
 }
 
-TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReachesTheEngine) {
-  Bystander bystander(*stub_, engine_, Named("a", "same"));
-  engine_.before_submit = [] { ADD_FAILURE() << "the aborted request was submitted"; };
+// A call that waits for an id in use is aborted, and hears of it.
+void AbortAWaitingCall(v1::GenerationService::Stub& stub, const ScriptedEngine& engine) {
   grpc::ClientContext context, abort_context;
-  const auto waiting = stub_->Generate(&context, Named("a", "same"));
-  ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 1; }));
+  const auto waiting = stub.Generate(&context, Named("a", "same"));
+  ASSERT_TRUE(Comes([&] { return engine.num_queued() == 1; }));
   v1::AbortRequest abort;
   abort.set_tenant("a");
   abort.set_request_id("same");
   v1::AbortResponse aborted;
-  EXPECT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
+  EXPECT_TRUE(stub.Abort(&abort_context, abort, &aborted).ok());
   v1::GenerateResponse response;
   ASSERT_TRUE(waiting->Read(&response));
   EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
   EXPECT_FALSE(waiting->Read(&response));
   EXPECT_TRUE(waiting->Finish().ok());
+}
+
+TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReachesTheEngine) {
+  Bystander bystander(*stub_, engine_, Named("a", "same"));
+  engine_.before_submit = [] { ADD_FAILURE() << "the aborted request was submitted"; };
+  AbortAWaitingCall(*stub_, engine_);
   bystander.ExpectToEnd();
 }
 
@@ -222,21 +227,7 @@ TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdNeverReac
 TEST_F(GenerationServiceTest, ARequestThatIsAbortedWhileItWaitsForItsIdLingersOnADrainingServer) {
   Bystander bystander(*stub_, engine_, Named("a", "same"));
   calls_->BeginDraining();
-  v1::AbortRequest abort;
-  abort.set_tenant("a");
-  abort.set_request_id("same");
-  for (int i = 0; i < 8; ++i) {
-    grpc::ClientContext context, abort_context;
-    const auto waiting = stub_->Generate(&context, Named("a", "same"));
-    ASSERT_TRUE(Comes([&] { return engine_.num_queued() == 1; }));
-    v1::AbortResponse aborted;
-    EXPECT_TRUE(stub_->Abort(&abort_context, abort, &aborted).ok());
-    v1::GenerateResponse response;
-    ASSERT_TRUE(waiting->Read(&response));
-    EXPECT_EQ(response.completion().finish_reason(), v1::FINISH_REASON_ABORT);
-    EXPECT_FALSE(waiting->Read(&response));
-    EXPECT_TRUE(waiting->Finish().ok());
-  }
+  for (int i = 0; i < 8; ++i) AbortAWaitingCall(*stub_, engine_);
   bystander.ExpectToEnd();
 }
 
