@@ -13,16 +13,18 @@ constexpr int kUsualWidth = 48;
 
 bool IsBound(const Finding& finding) { return finding.at_least.has_value() || finding.at_most.has_value(); }
 
-bool IsMet(const Finding& finding) {
-  return finding.value >= finding.at_least.value_or(finding.value) &&
-         finding.value <= finding.at_most.value_or(finding.value);
+// Nothing if some values of the interval meet the bound and others do not: a noisy value alone proves nothing.
+std::optional<bool> IsMet(const Finding& finding) {
+  const Interval interval = finding.interval.value_or(Interval{.low = finding.value, .high = finding.value});
+  const double least = finding.at_least.value_or(interval.low), most = finding.at_most.value_or(interval.high);
+  if (interval.low >= least && interval.high <= most) return true;
+  if (interval.high < least || interval.low > most) return false;
+  return std::nullopt;
 }
 
-// A noisy value alone proves nothing.
-bool IsSurelyMissed(const Finding& finding) {
-  const Interval interval = finding.interval.value_or(Interval{.low = finding.value, .high = finding.value});
-  return (finding.at_least.has_value() && interval.high < *finding.at_least) ||
-         (finding.at_most.has_value() && interval.low > *finding.at_most);
+const char* Verdict(std::optional<bool> is_met) {
+  if (!is_met.has_value()) return "too noisy to tell";
+  return *is_met ? "ok" : "NOT MET";
 }
 
 void PrintRow(const Finding& finding, int width) {
@@ -30,7 +32,7 @@ void PrintRow(const Finding& finding, int width) {
   if (finding.at_least.has_value()) std::printf(" >= %g", *finding.at_least);
   if (finding.at_most.has_value()) std::printf(" <= %g", *finding.at_most);
   if (finding.interval.has_value()) std::printf(" [%.2f, %.2f]", finding.interval->low, finding.interval->high);
-  if (IsBound(finding)) std::printf("  %s", IsMet(finding) ? "ok" : "NOT MET");
+  if (IsBound(finding)) std::printf("  %s", Verdict(IsMet(finding)));
   std::printf("\n");
 }
 
@@ -38,7 +40,7 @@ nlohmann::json AsJson(const Finding& finding) {
   nlohmann::json json = {{"what", finding.what}, {"value", finding.value}, {"unit", finding.unit}};
   if (finding.at_least.has_value()) json["at_least"] = *finding.at_least;
   if (finding.at_most.has_value()) json["at_most"] = *finding.at_most;
-  if (IsBound(finding)) json["met"] = IsMet(finding);
+  if (const auto is_met = IsMet(finding); IsBound(finding)) json["met"] = is_met ? nlohmann::json(*is_met) : nullptr;
   if (finding.interval.has_value()) json["interval"] = {finding.interval->low, finding.interval->high};
   return json;
 }
@@ -46,7 +48,8 @@ nlohmann::json AsJson(const Finding& finding) {
 }  // namespace
 
 void Findings::Add(Finding finding) {
-  num_missed_ += IsSurelyMissed(finding) ? 1 : 0;
+  num_missed_ += IsMet(finding) == false ? 1 : 0;
+  num_open_ += IsMet(finding).has_value() ? 0 : 1;
   if (!prints_as_found_) return findings_.push_back(std::move(finding));
   PrintRow(finding, kUsualWidth);
   std::fflush(stdout);

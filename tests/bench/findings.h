@@ -33,15 +33,18 @@ class Findings {
   // Prints each finding when it is added, from now on. So a long bench that is stopped has printed its results so far.
   void PrintAsFound() { prints_as_found_ = true; }
   // Prints the findings not printed yet: as a table, or as one JSON array: [{"what", "value", "unit", "at_least" or
-  // "at_most", "met", "interval"}].
+  // "at_most", "met" (null: too noisy to tell), "interval"}].
   void Print(bool as_json) const;
   // The number of findings whose bound does not hold, whatever the true value in the interval is.
   int num_missed() const { return num_missed_; }
+  // Those whose bound some values in the interval meet, and others do not.
+  int num_open() const { return num_open_; }
 
  private:
   std::vector<Finding> findings_;  // not printed yet
   bool prints_as_found_ = false;
   int num_missed_ = 0;
+  int num_open_ = 0;
 };
 
 }  // namespace foretoken::bench

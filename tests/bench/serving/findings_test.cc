@@ -24,6 +24,15 @@ TEST(Findings, ABoundIsMissedIfNoValueOfTheIntervalMeetsIt) {
   EXPECT_EQ(NumMissed({.value = 1.1, .at_most = 1, .interval = Interval{.low = 1.01, .high = 1.2}}), 1);
 }
 
+TEST(Findings, ANoisyValueNeitherMeetsABoundNorMissesIt) {
+  Findings findings;
+  findings.Add({.value = 0.4, .at_most = 0.5, .interval = Interval{.low = -1, .high = 2}});
+  findings.Add({.value = 0.4, .at_most = 0.5, .interval = Interval{.low = 0.3, .high = 0.5}});
+  findings.Add({.value = 0.4, .interval = Interval{.low = -1, .high = 2}});
+  EXPECT_EQ(findings.num_open(), 1);
+  EXPECT_EQ(findings.num_missed(), 0);
+}
+
 TEST(Findings, PrintedOnesCount) {
   Findings findings;
   findings.PrintAsFound();

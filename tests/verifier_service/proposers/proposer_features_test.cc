@@ -120,6 +120,7 @@ TEST(ProposerFeatures, NoMoreKindsOfFeaturesThanTheBoundAreUsed) {
   options.max_feature_sources = 2;
   const testing::CapturedLog log;
   const auto pool = MakePool({spec}, options);
+  EXPECT_TRUE(Eventually([&] { return pool->GetStatus()[0].num_connected == 2; }));
   EXPECT_TRUE(Eventually([&] {
     return std::ranges::count_if(log.Lines(), [](const std::string& line) {
              return absl::StrContains(line, "other features than the 2 kinds");
