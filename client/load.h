@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A closed loop of clients. Each client sends its next request when its last one has ended.
+// A load of requests. In a closed loop each client sends its next request when its last one has ended. In an open loop
+// requests come at random times, however long they take, as they do from many users who know nothing of each other.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,13 +16,16 @@
 namespace foretoken::client {
 
 struct LoadOptions {
-  int num_clients = 1;
+  int num_clients = 1;  // an open loop has at most so many requests at a time
+  double rate = 0;      // requests per second of an open loop, in the mean; 0: a closed loop
+  uint64_t seed = 1;    // of the times of an open loop
   Cancellation* cancellation = nullptr;
 };
 
 struct LoadResult {
   std::vector<TimedGeneration> generations;  // in the order of the requests
   absl::Duration wall;
+  int num_sent_late = 0;  // of an open loop, by more than 10 ms, because num_clients others were running
 };
 
 // Calls `on_done` after each request, from any thread, one call at a time. After Cancel, requests that have not begun

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// foretoken bench: measures a closed loop of clients over a list of prompts.
+// foretoken bench: measures a load of requests over a list of prompts.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -8,10 +8,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/commands/clients_flag.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/commands/interrupt.h"
+#include "client/commands/load_flags.h"
 #include "client/commands/progress_bar.h"
 #include "client/commands/prompts.h"
 #include "client/commands/request_flags.h"
@@ -35,6 +35,8 @@ namespace foretoken::client {
 namespace {
 
 using foretoken::v1::GenerateRequest;
+
+constexpr int kMaxClients = 1024;
 
 absl::StatusOr<std::vector<GenerateRequest>> RequestsFromFlags(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const GenerateRequest request, RequestFromFlags());
@@ -156,6 +158,10 @@ absl::Status MeasureOnce(GenerationClient& client, std::span<const GenerateReque
       requests.size(), first_error, [&](const auto& on_done) { return RunLoad(client, requests, options, on_done); });
   const GenerationStats stats = Summarise(result.generations, result.wall);
   PrintTable(std::vector<Column>{{"", stats}});
+  if (result.num_sent_late > 0) {
+    std::cerr << "foretoken: " << result.num_sent_late << " requests were sent late, because " << options.num_clients
+              << " others were running; their times begin when they were sent\n";
+  }
   FT_RETURN_IF_ERROR(WriteJson(ToJson(stats)));
   return CheckAllOk(stats, first_error);
 }
@@ -203,18 +209,34 @@ absl::Status MeasureProfile(GenerationClient& client, std::vector<GenerateReques
   return WriteFile("--profile", absl::GetFlag(FLAGS_profile), ToJson(profile));
 }
 
+absl::StatusOr<LoadOptions> LoadFromFlags() {
+  LoadOptions options = {.num_clients = absl::GetFlag(FLAGS_clients), .rate = absl::GetFlag(FLAGS_rate)};
+  if (options.num_clients < 1 || options.num_clients > kMaxClients) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--clients: expected 1 to ", kMaxClients, ", got ", options.num_clients));
+  }
+  if (options.rate == 0) return options;
+  if (!(options.rate >= 0.001 && options.rate <= 10'000)) {
+    return absl::InvalidArgumentError(absl::StrCat("--rate: expected 0.001 to 10000, or 0, got ", options.rate));
+  }
+  if (options.num_clients != 1) return absl::InvalidArgumentError("--rate: expected no --clients with it");
+  options.num_clients = kMaxClients;
+  return options;
+}
+
 absl::Status Bench(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
   Cancellation cancellation;
-  const LoadOptions options = {.num_clients = absl::GetFlag(FLAGS_clients), .cancellation = &cancellation};
-  if (options.num_clients < 1 || options.num_clients > 1024) {
-    return absl::InvalidArgumentError(absl::StrCat("--clients: expected 1 to 1024, got ", options.num_clients));
-  }
+  FT_ASSIGN_OR_RETURN(LoadOptions options, LoadFromFlags());
+  options.cancellation = &cancellation;
   const InterruptWatcher interrupt(cancellation);
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
   const bool writes_profile = !absl::GetFlag(FLAGS_profile).empty();
   if (writes_profile && (absl::GetFlag(FLAGS_compare) || !absl::GetFlag(FLAGS_json_out).empty())) {
     return absl::InvalidArgumentError("--profile: expected neither --compare nor --json_out with it");
+  }
+  if (options.rate > 0 && (writes_profile || absl::GetFlag(FLAGS_compare))) {
+    return absl::InvalidArgumentError("--rate: expected neither --compare nor --profile with it");
   }
   if (writes_profile) return MeasureProfile(client, requests, options);
   return absl::GetFlag(FLAGS_compare) ? MeasureBothWays(client, requests, options)

@@ -14,14 +14,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "client/commands/clients_flag.h"
 #include "client/commands/commands.h"
+#include "client/commands/load_flags.h"
 #include "client/simulate/profile.h"
 #include "client/simulate/sizing.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
-ABSL_FLAG(double, rate, 0, "Requests per second, at random times; 0: --clients, each with one request at a time");
 ABSL_FLAG(int32_t, verifiers, 0, "Verifiers; 0: the fewest that serve the load; 1 with --clients");
 ABSL_FLAG(std::string, replicas, "",
           "Replicas of every proposer, or of those named, as draft=8,ngram=1; empty: the fewest that answer in time; "

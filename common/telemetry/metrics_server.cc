@@ -1,60 +1,181 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/metrics_server.h"
 
-#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <functional>
 #include <iterator>
+#include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "civetweb.h"
+#include "absl/time/time.h"
 #include "common/telemetry/open_metrics.h"
 #include "prometheus/text_serializer.h"
 
 namespace foretoken::telemetry {
 namespace {
 
-constexpr int kHandled = 1;
-constexpr char kMethodNotAllowed[] =
-    "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Acceptor = asio::ip::tcp::acceptor;
+using Socket = asio::ip::tcp::socket;
+using Error = boost::system::error_code;
+using Request = http::request<http::empty_body>;
+using Response = http::response<http::string_body>;
+using MakePage = std::function<void(bool is_open_metrics, Response& response)>;
 
-bool AcceptsOpenMetrics(const mg_connection* connection) {
-  const char* const accept = mg_get_header(connection, "Accept");
-  return accept != nullptr && absl::StrContains(accept, kOpenMetricsType);
+Response Answer(const Request& request, const MakePage& make_page) {
+  Response response(http::status::ok, request.version());
+  response.keep_alive(false);
+  const absl::string_view target(request.target().data(), request.target().size());
+  const absl::string_view accept(request[http::field::accept].data(), request[http::field::accept].size());
+  if (target.substr(0, target.find('?')) != "/metrics") {
+    response.result(http::status::not_found);
+  } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    response.result(http::status::method_not_allowed);
+    response.set(http::field::allow, "GET, HEAD");
+  } else {
+    make_page(absl::StrContains(accept, kOpenMetricsType), response);
+  }
+  response.prepare_payload();
+  if (request.method() == http::verb::head) response.body().clear();  // the headers tell its length
+  return response;
 }
 
-void Send(mg_connection* connection, const char* type, const std::string& page) {
-  mg_send_http_ok(connection, type, static_cast<long long>(page.size()));
-  const bool wants_page = absl::string_view(mg_get_request_info(connection)->request_method) == "GET";
-  if (wants_page) mg_write(connection, page.data(), page.size());
+// A connection, which has one request. It lives as long as something of it is awaited.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, const MakePage& make_page, std::function<void()> on_end)
+      : stream_(std::move(socket)), make_page_(make_page), on_end_(std::move(on_end)) {
+    stream_.expires_after(absl::ToChronoMilliseconds(MetricsServer::kMaxTime));
+    request_.header_limit(MetricsServer::kMaxRequestBytes);
+    request_.body_limit(MetricsServer::kMaxRequestBytes);
+  }
+  ~Connection() { on_end_(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void Serve() {
+    http::async_read_header(stream_, buffer_, request_, [self = shared_from_this()](Error error, size_t) {
+      if (error) return;
+      self->response_ = Answer(self->request_.get(), self->make_page_);
+      http::async_write(self->stream_, self->response_, [self](Error, size_t) {
+        Error ignored;
+        self->stream_.socket().shutdown(Socket::shutdown_send, ignored);
+      });
+    });
+  }
+
+ private:
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_{MetricsServer::kMaxRequestBytes};
+  http::request_parser<http::empty_body> request_;
+  Response response_;
+  const MakePage& make_page_;
+  const std::function<void()> on_end_;
+};
+
+// Throws where the address cannot be used.
+Acceptor Listen(asio::io_context& context, const std::string& host, const std::string& port) {
+  asio::ip::tcp::resolver resolver(context);
+  const auto endpoint = resolver.resolve(host, port, asio::ip::tcp::resolver::passive).begin()->endpoint();
+  Acceptor acceptor(context);
+  acceptor.open(endpoint.protocol());
+  acceptor.set_option(Acceptor::reuse_address(true));
+  if (endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false));
+  acceptor.bind(endpoint);
+  acceptor.listen();
+  return acceptor;
+}
+
+Acceptor Listen(asio::io_context& context, const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) throw std::invalid_argument("expected HOST:PORT");
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (host != "[::]" && host != "0.0.0.0") {
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    return Listen(context, host, port);
+  }
+  try {
+    return Listen(context, "::", port);
+  } catch (const boost::system::system_error& error) {
+    if (error.code() == asio::error::address_in_use) throw;
+    return Listen(context, "0.0.0.0", port);  // a machine without IPv6
+  }
 }
 
 }  // namespace
 
+// Accepts connections and serves them, on one thread.
+struct MetricsServer::Listener {
+  Listener(const std::string& address, MakePage page) : make_page(std::move(page)), acceptor(Listen(context, address)) {
+    Accept();
+    thread = std::thread([this] { context.run(); });
+  }
+  ~Listener() {
+    context.stop();
+    thread.join();
+    num_connections = kMaxConnections;  // those that end with the context make room for none
+  }
+
+  void Accept() {
+    acceptor.async_accept([this](const Error& error, Socket socket) {
+      if (error) {  // as without a file descriptor
+        retry.expires_after(std::chrono::milliseconds(100));
+        return retry.async_wait([this](const Error&) { Accept(); });
+      }
+      std::make_shared<Connection>(std::move(socket), make_page, [this] { End(); })->Serve();
+      if (++num_connections < kMaxConnections) Accept();
+    });
+  }
+  void End() {
+    if (num_connections-- == kMaxConnections) Accept();
+  }
+
+  const MakePage make_page;
+  int num_connections = 0;
+  asio::io_context context{1};
+  asio::steady_timer retry{context};
+  Acceptor acceptor;
+  std::thread thread;
+};
+
+MetricsServer::MetricsServer(const Metrics& metrics) : metrics_(metrics) {}
+MetricsServer::~MetricsServer() = default;
+
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
                                                                     const Metrics& metrics) {
   std::unique_ptr<MetricsServer> server(new MetricsServer(metrics));
-  const std::string num_threads = absl::StrCat(kMaxConnections), timeout = absl::StrCat(kMaxRequestMs);
-  std::array<const char*, 7> options = {"listening_ports",    address.c_str(), "num_threads", num_threads.c_str(),
-                                        "request_timeout_ms", timeout.c_str(), nullptr};
-  const mg_callbacks no_callbacks = {};
-  std::array<char, 256> error = {};
-  mg_init_data init = {.callbacks = &no_callbacks, .user_data = nullptr, .configuration_options = options.data()};
-  mg_error_data why = {.code = nullptr, .text = error.data(), .text_buffer_size = error.size()};
-  server->context_ = mg_start2(&init, &why);
-  if (server->context_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("metrics: cannot listen on '", address, "': ", error.data()));
+  const auto make_page = [&self = *server](bool is_open_metrics, Response& response) {
+    const Families families = self.CollectAll();
+    if (is_open_metrics) {
+      response.set(http::field::content_type, absl::StrCat(kOpenMetricsType, "; version=1.0.0; charset=utf-8"));
+      response.body() = OpenMetricsPage(families, self.metrics_.Exemplars());
+    } else {
+      response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
+      response.body() = prometheus::TextSerializer().Serialize(families);
+    }
+  };
+  try {
+    server->listener_ = std::make_unique<Listener>(address, make_page);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("metrics: cannot listen on '", address, "': ", error.what()));
   }
-  mg_server_port port = {};
-  mg_get_server_ports(server->context_, 1, &port);
-  server->port_ = port.port;
-  mg_set_request_handler(server->context_, "/metrics$", &MetricsServer::Answer, server.get());
+  server->port_ = server->listener_->acceptor.local_endpoint().port();
   return server;
-}
-
-MetricsServer::~MetricsServer() {
-  if (context_ != nullptr) mg_stop(context_);  // waits for the pages that are being sent
 }
 
 void MetricsServer::Add(Collect collect) {
@@ -74,23 +195,6 @@ MetricsServer::Families MetricsServer::CollectAll() const {
     families.insert(families.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
   return families;
-}
-
-int MetricsServer::Answer(mg_connection* connection, void* server) {
-  const absl::string_view method = mg_get_request_info(connection)->request_method;
-  if (method != "GET" && method != "HEAD") {
-    mg_write(connection, kMethodNotAllowed, sizeof(kMethodNotAllowed) - 1);
-    return kHandled;
-  }
-  const MetricsServer& self = *static_cast<const MetricsServer*>(server);
-  const Families families = self.CollectAll();
-  if (AcceptsOpenMetrics(connection)) {
-    Send(connection, absl::StrCat(kOpenMetricsType, "; version=1.0.0; charset=utf-8").c_str(),
-         OpenMetricsPage(families, self.metrics_.Exemplars()));
-  } else {
-    Send(connection, "text/plain; version=0.0.4; charset=utf-8", prometheus::TextSerializer().Serialize(families));
-  }
-  return kHandled;
 }
 
 }  // namespace foretoken::telemetry

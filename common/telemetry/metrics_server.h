@@ -16,11 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
 #include "prometheus/metric_family.h"
-
-struct mg_context;
-struct mg_connection;
 
 namespace foretoken::telemetry {
 
@@ -31,11 +29,12 @@ class MetricsServer {
   // Returns families for the page. `above` are the families that the page has already.
   using Collect = std::function<Families(const Families& above)>;
 
-  static constexpr int kMaxConnections = 2;   // served at a time
-  static constexpr int kMaxRequestMs = 5000;  // until a request is read
+  static constexpr int kMaxConnections = 16;                    // at a time; further ones wait until one of them ends
+  static constexpr absl::Duration kMaxTime = absl::Seconds(5);  // of a connection, from its begin to the page's end
+  static constexpr int kMaxRequestBytes = 16 << 10;
 
-  // `address` is HOST:PORT; port 0 takes a free one. `metrics` outlive the server. Errors: UNAVAILABLE with the
-  // address.
+  // `address` is HOST:PORT; port 0 takes a free one. The hosts "0.0.0.0" and "[::]" are all addresses of IPv4 and IPv6, as
+  // they are for gRPC. `metrics` outlive the server. Errors: UNAVAILABLE with the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address, const Metrics& metrics);
   ~MetricsServer();
 
@@ -44,16 +43,17 @@ class MetricsServer {
   int port() const { return port_; }
 
  private:
-  explicit MetricsServer(const Metrics& metrics) : metrics_(metrics) {}
+  struct Listener;
 
-  static int Answer(mg_connection* connection, void* server);
+  explicit MetricsServer(const Metrics& metrics);
+
   Families CollectAll() const;
 
   const Metrics& metrics_;
-  mg_context* context_ = nullptr;
-  int port_ = 0;
   mutable absl::Mutex mutex_;
   std::vector<Collect> collects_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Listener> listener_;
+  int port_ = 0;
 };
 
 }  // namespace foretoken::telemetry

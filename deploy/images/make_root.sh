@@ -5,6 +5,7 @@
 #
 #   deploy/images/make_root.sh cpu|cuda FOLDER
 #
+# CUDA_PRESET=cuda-quick compiles the kernels for A100 alone, and PTX for later GPUs, instead of for all architectures.
 # Runs in the build stage of the Dockerfile, or on any machine with the image's Debian.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -49,9 +50,10 @@ case $device in
     ;;
   cuda)
     ./dev setup --cuda
-    cmake --preset cuda
-    cmake --build --preset cuda --target foretoken_verifier foretoken_proposer foretoken
-    bin=build/cuda/bin
+    preset=${CUDA_PRESET:-cuda}
+    cmake --preset "$preset"
+    cmake --build --preset "$preset" --target foretoken_verifier foretoken_proposer foretoken
+    bin=build/$preset/bin
     ;;
   *)
     echo "make_root.sh: expected cpu or cuda, got $device" >&2

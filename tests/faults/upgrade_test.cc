@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that are replaced by a later version while requests run. If this test fails, an upgrade ends streams,
 // changes tokens, or must replace all programs at the same time.
+//
+// The old programs are those in the folder FORETOKEN_OLD_PROGRAMS, where `./dev upgrade COMMIT` has built an older
+// commit. Without it they are this build's.
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -33,14 +37,19 @@ client::GenerationClient ConnectToAll(const std::vector<std::string>& addresses)
       .value();
 }
 
+std::string Old(const std::string& service) {
+  const char* folder = std::getenv("FORETOKEN_OLD_PROGRAMS");
+  return folder == nullptr ? service : absl::StrCat(folder, "/", service);
+}
+
 std::unique_ptr<ServiceProcess> Start(const std::string& service, std::vector<std::string> flags) {
   return std::make_unique<ServiceProcess>(service, std::move(flags));
 }
 
 // Each of the three connections: client to verifier, verifier to proposer, and back.
 TEST(Versions, FieldsOfALaterVersionChangeNothing) {
-  ServiceProcess old_proposer("foretoken_proposer", {});
-  ServiceProcess old_suffix("foretoken_proposer", {"--method=suffix"});
+  ServiceProcess old_proposer(Old("foretoken_proposer"), {});
+  ServiceProcess old_suffix(Old("foretoken_proposer"), {"--method=suffix"});
   NewerPeer newer_proposer(old_proposer.address()), newer_suffix(old_suffix.address());
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + newer_proposer.address() +
                                                  ";suffix=static:" + newer_suffix.address()});
@@ -58,11 +67,11 @@ TEST(Versions, FieldsOfALaterVersionChangeNothing) {
 // As Kubernetes does it: the new pod first, then SIGTERM to an old one. The new programs are of a later version: a
 // relay stands before each.
 TEST(RollingUpgrade, OfVerifiersAndProposersDropsNoStream) {
-  const auto old_ngram = Start("foretoken_proposer", {}), new_ngram = Start("foretoken_proposer", {});
+  const auto old_ngram = Start(Old("foretoken_proposer"), {}), new_ngram = Start("foretoken_proposer", {});
   NewerPeer newer_ngram(new_ngram->address());
   const std::vector<std::string> flags = {
       absl::StrCat("--proposer=ngram=static:", old_ngram->address(), ",", newer_ngram.address()), "--drain_grace=60s"};
-  const auto first = Start("foretoken_verifier", flags), second = Start("foretoken_verifier", flags);
+  const auto first = Start(Old("foretoken_verifier"), flags), second = Start("foretoken_verifier", flags);
   NewerPeer newer_second(second->address());
   client::GenerationClient client = ConnectToAll({first->address(), newer_second.address()});
   ASSERT_TRUE(WaitUntil([&] { return NumConnected(client) == 2; }));

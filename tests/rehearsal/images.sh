@@ -3,13 +3,15 @@
 # buildah builds deploy/images/Dockerfile whole, and the programs in the two images generate text together. If this fails,
 # the Dockerfile does not build, or an image cannot do without a flag, a file or a right that it does not declare.
 #
-#   tests/rehearsal/images.sh
+#   tests/rehearsal/images.sh [cpu|cuda]
 #
-# mmdebstrap makes the Debian below, so no registry of images is needed. The images are those for CPUs. Takes a quarter
-# of an hour on two cores, a few minutes where this machine's ccache has the objects, and 12 GB of disk meanwhile. Exits with
-# 77 (skipped) without buildah, mmdebstrap, Debian's packages or root.
+# mmdebstrap makes the Debian below, so no registry of images is needed. Takes a quarter of an hour on two cores for cpu, a
+# few minutes where this machine's ccache has the objects, and 12 GB of disk meanwhile. Those for CUDA have the kernels of one
+# architecture. Without a GPU they generate text on the CPU, which shows that the images are whole, and nothing of the kernels.
+# Exits with 77 (skipped) without buildah, mmdebstrap, Debian's packages or root.
 source "$(dirname "${BASH_SOURCE[0]}")/../testing/services.sh"
 readonly DEBIAN=bookworm
+device=${1:-cpu}
 storage=(--root "$scratch/storage" --runroot "$scratch/run" --storage-driver vfs)
 ccache=${CCACHE_DIR:-$HOME/.cache/ccache}
 
@@ -37,7 +39,7 @@ make_image() {
   mkdir -p "$ccache"
   with_buildah bud --isolation chroot --network host --layers --skip-unused-stages=false \
     --volume "$ccache:/root/.cache/ccache" \
-    --build-arg DEBIAN=localhost/debian --target "$1" -t "localhost/foretoken-$1" -f "$root/deploy/images/Dockerfile" \
+    --build-arg DEBIAN=localhost/debian --build-arg DEVICE="$device" --build-arg CUDA_PRESET=cuda-quick --target "$1" -t "localhost/foretoken-$1" -f "$root/deploy/images/Dockerfile" \
     "$root" >"$scratch/$1.log" 2>&1 || fail "the image of the $1 does not build: $(tail -n 40 "$scratch/$1.log")"
 }
 
@@ -61,6 +63,7 @@ start_image() {
     "$program" --model=/model --listen=127.0.0.1:0 "$@"
 }
 
+[[ $device == cpu || $device == cuda ]] || fail "expected cpu or cuda, got $device"
 make_base
 for component in verifier proposer; do
   make_image "$component"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -35,10 +36,10 @@ void ServiceProcess::Start(const std::string& listen) {
   std::vector<std::string> command = launcher_;
   command.push_back("/usr/bin/env");
   command.insert(command.end(), environment_.begin(), environment_.end());
-  command.insert(command.end(), {absl::StrCat(FORETOKEN_BINARY_DIR, "/", binary_), absl::StrCat("--listen=", listen),
-                                 "--metrics_listen=127.0.0.1:0"});
+  const std::filesystem::path program = std::filesystem::path(FORETOKEN_BINARY_DIR) / binary_;
+  command.insert(command.end(), {program, absl::StrCat("--listen=", listen), "--metrics_listen=127.0.0.1:0"});
   const auto is_model = [](const std::string& flag) { return absl::StartsWith(flag, "--model="); };
-  if (binary_ == "foretoken_verifier" && std::ranges::none_of(flags_, is_model)) {
+  if (program.filename() == "foretoken_verifier" && std::ranges::none_of(flags_, is_model)) {
     command.push_back(absl::StrCat("--model=", SourcePath("deploy/demo/target")));
   }
   command.insert(command.end(), flags_.begin(), flags_.end());

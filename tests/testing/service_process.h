@@ -21,8 +21,9 @@ namespace foretoken::testing {
 
 class ServiceProcess {
  public:
-  // `binary` is foretoken_proposer or foretoken_verifier. A verifier serves the demo model unless the flags name
-  // another. `environment` has variables as NAME=VALUE. `launcher` is a command that ends with exec of its arguments.
+  // `binary` is foretoken_proposer or foretoken_verifier of this build, or the absolute path of another build's. A
+  // verifier serves the demo model unless the flags name another. `environment` has variables as NAME=VALUE. `launcher`
+  // is a command that ends with exec of its arguments.
   ServiceProcess(const std::string& binary, std::vector<std::string> flags, std::vector<std::string> environment = {},
                  std::vector<std::string> launcher = {});
 

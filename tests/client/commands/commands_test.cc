@@ -251,6 +251,13 @@ TEST(ForetokenBench, PrintsATableAndWritesJson) {
   EXPECT_EQ(json["num_failed"], 0);
 }
 
+TEST(ForetokenBench, SendsRequestsAtARate) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "bench", "--rate=200 --requests=30 --max_tokens=6 abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
+  EXPECT_EQ(service.requests().size(), 30);
+}
+
 TEST(ForetokenBench, ComparesSpeculationOffAndOn) {
   FakeGenerationService service;
   const Outcome outcome = RunAgainst(service, "bench", "--compare --requests=3 --max_tokens=8 abc 2>&1");
@@ -320,6 +327,10 @@ TEST(ForetokenCompare, FailsWhenSpeculationChangesATokenOrARequestFails) {
 TEST(ForetokenBench, RefusesImpossibleLoads) {
   const FakeGenerationService service;
   EXPECT_THAT(RunAgainst(service, "bench", "--clients=0 abc 2>&1").out, HasSubstr("--clients: expected 1 to 1024"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--rate=-1 abc 2>&1").out, HasSubstr("--rate: expected 0.001 to 10000"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--rate=nan abc 2>&1").out, HasSubstr("--rate: expected 0.001 to 10000"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--rate=2 --clients=2 abc 2>&1").out, HasSubstr("expected no --clients"));
+  EXPECT_THAT(RunAgainst(service, "bench", "--rate=2 --compare abc 2>&1").out, HasSubstr("expected neither --compare"));
   EXPECT_THAT(RunAgainst(service, "bench", "--requests=-1 abc 2>&1").out, HasSubstr("--requests"));
   EXPECT_THAT(RunAgainst(service, "bench", "--request_id=r abc 2>&1").out, HasSubstr("--request_id"));
   EXPECT_THAT(RunAgainst(service, "bench", "2>&1").out, HasSubstr("expected either a prompt argument"));

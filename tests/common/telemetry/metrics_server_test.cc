@@ -3,19 +3,22 @@
 // slow request.
 #include "common/telemetry/metrics_server.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/telemetry/open_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,28 +27,35 @@
 namespace foretoken::telemetry {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAreArray;
 
-int Connect(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+int Connect(int port, const std::string& host = "127.0.0.1") {
+  const addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+  addrinfo* address = nullptr;
+  EXPECT_EQ(getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &address), 0);
+  const int fd = socket(address->ai_family, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(fd, address->ai_addr, address->ai_addrlen), 0) << host;
+  freeaddrinfo(address);
   return fd;
 }
 
-std::string HttpRequest(int port, const std::string& method, const std::string& path, const std::string& headers = "") {
-  const int fd = Connect(port);
-  const std::string request = absl::StrCat(method, " ", path, " HTTP/1.0\r\n", headers, "\r\n");
-  EXPECT_EQ(send(fd, request.data(), request.size(), 0), request.size());
+std::string ReadAll(int fd) {
   std::string answer;
   char buffer[4096];
   for (ssize_t n; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) answer.append(buffer, n);
+  return answer;
+}
+
+std::string HttpRequest(int port, const std::string& method, const std::string& path, const std::string& headers = "",
+                        const std::string& host = "127.0.0.1") {
+  const int fd = Connect(port, host);
+  const std::string request = absl::StrCat(method, " ", path, " HTTP/1.0\r\n", headers, "\r\n");
+  EXPECT_EQ(send(fd, request.data(), request.size(), 0), request.size());
+  const std::string answer = ReadAll(fd);
   close(fd);
   return answer;
 }
@@ -77,6 +87,34 @@ TEST(MetricsServer, NamesAnAddressThatCannotBeBound) {
   const auto server = MetricsServer::Start("nonsense", metrics);
   EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(server.status().ToString(), HasSubstr("nonsense"));
+  const auto taken = MetricsServer::Start("0.0.0.0:0", metrics);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const std::string address = absl::StrCat("[::]:", (*taken)->port());
+  EXPECT_THAT(MetricsServer::Start(address, metrics).status().ToString(),
+              AllOf(HasSubstr(address), HasSubstr("in use")));
+}
+
+bool HasIpv6() {
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+  const bool has = bind(fd, reinterpret_cast<const sockaddr*>(&loopback), sizeof(loopback)) == 0;
+  close(fd);
+  return has;
+}
+
+TEST(MetricsServer, ListensOnIpv6AndIpv4) {
+  Metrics metrics;
+  for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
+    const auto server = MetricsServer::Start(address, metrics);
+    ASSERT_TRUE(server.ok()) << server.status();
+    EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), StartsWith("HTTP/1.0 200")) << address;
+    if (!HasIpv6()) continue;
+    EXPECT_THAT(HttpRequest((*server)->port(), "GET", "/metrics", "", "::1"), StartsWith("HTTP/1.0 200")) << address;
+  }
+  if (!HasIpv6()) GTEST_SKIP() << "no IPv6 here";
+  const auto server = MetricsServer::Start("[::1]:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(HttpRequest((*server)->port(), "GET", "/metrics", "", "::1"), StartsWith("HTTP/1.0 200"));
 }
 
 TEST(MetricsServer, AnswersInTheFormatThatTheClientAccepts) {
@@ -98,19 +136,49 @@ TEST(MetricsServer, HasNothingAtOtherPathsAndByOtherMethods) {
   EXPECT_THAT(HttpGet((*server)->port(), "/"), StartsWith("HTTP/1.0 404"));
   EXPECT_THAT(HttpGet((*server)->port(), "/metrics/all"), StartsWith("HTTP/1.0 404"));
   const std::string refused = HttpRequest((*server)->port(), "POST", "/metrics");
-  EXPECT_THAT(refused, StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(refused, StartsWith("HTTP/1.0 405"));
   EXPECT_THAT(refused, HasSubstr("Allow: GET, HEAD"));
   EXPECT_THAT(HttpRequest((*server)->port(), "HEAD", "/metrics"), EndsWith("\r\n\r\n"));
 }
 
-TEST(MetricsServer, SilentConnectionsDoNotStopIt) {
+TEST(MetricsServer, SilentAndSlowConnectionsDoNotStopIt) {
   Metrics metrics;
   metrics.AddGauge("foretoken_test_level", "Level.").Set(7);
   const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
-  std::vector<int> silent;
-  for (int i = 0; i < MetricsServer::kMaxConnections; ++i) silent.push_back(Connect((*server)->port()));
+  std::vector<int> clients;
+  for (int i = 0; i < MetricsServer::kMaxConnections; ++i) clients.push_back(Connect((*server)->port()));
+  std::atomic<bool> is_over = false;
+  std::thread slow([&] {  // a byte now and then, of a request that never ends
+    for (int i = 0; !is_over; ++i) {
+      send(clients[0], i == 0 ? "GET /metrics HTTP/1.1\r\nA: " : "a", i == 0 ? 26 : 1, MSG_NOSIGNAL);
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  });
   EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), HasSubstr("foretoken_test_level 7"));
-  for (const int fd : silent) close(fd);
+  for (const int fd : clients) EXPECT_EQ(ReadAll(fd), "");
+  is_over = true;
+  slow.join();
+  for (const int fd : clients) close(fd);
+}
+
+TEST(MetricsServer, ClosesAConnectionWithALargeRequest) {
+  Metrics metrics;
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  const std::string large = absl::StrCat("A: ", std::string(2 * MetricsServer::kMaxRequestBytes, 'a'), "\r\n");
+  EXPECT_EQ(HttpGet((*server)->port(), "/metrics", large), "");
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), StartsWith("HTTP/1.0 200"));
+}
+
+TEST(MetricsServer, EndsWhileConnectionsAreOpen) {
+  Metrics metrics;
+  auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  std::vector<int> clients;
+  for (int i = 0; i < MetricsServer::kMaxConnections + 2; ++i) clients.push_back(Connect((*server)->port()));
+  server->reset();
+  for (const int fd : clients) {
+    EXPECT_EQ(ReadAll(fd), "");
+    close(fd);
+  }
 }
 
 TEST(MetricsServer, AddedFamiliesMayBeMadeFromThoseAbove) {

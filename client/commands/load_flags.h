@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flag --clients of bench and simulate.
+// The flags of bench and simulate that say how many requests come: --clients or --rate.
 #pragma once
 
 #include <cstdint>
@@ -7,3 +7,4 @@
 #include "absl/flags/declare.h"
 
 ABSL_DECLARE_FLAG(int32_t, clients);
+ABSL_DECLARE_FLAG(double, rate);
