@@ -2,6 +2,7 @@
 #include "proposer_service/proposal_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <utility>
 
@@ -24,15 +25,14 @@ grpc::Status Draining() {
 }
 
 struct UnaryCall {
-  grpc::CallbackServerContext* context;
   const grpc::ByteBuffer* bytes;  // of the request
   grpc::ByteBuffer* response;
   const rpc::MessageBounds* bounds;  // of the request
 };
 
-// Finishes the call with what the function makes of the request.
+// Answers the call with what the function makes of the request, and returns the call's status.
 template <typename Request, typename Function>
-grpc::ServerUnaryReactor* Answer(const UnaryCall& call, const Function& make) {
+grpc::Status Answer(const UnaryCall& call, const Function& make) {
   const auto answer = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     Request request;
     FT_RETURN_IF_ERROR(rpc::ParseMessage(rpc::TakeBytes(*call.bytes), *call.bounds, request));
@@ -40,10 +40,25 @@ grpc::ServerUnaryReactor* Answer(const UnaryCall& call, const Function& make) {
     return rpc::ToBytes(made);
   }();
   if (answer.ok()) *call.response = *answer;
-  grpc::ServerUnaryReactor* const reactor = call.context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(answer.status()));
-  return reactor;
+  return rpc::ToGrpc(answer.status());
 }
+
+// A call of ReadProjection. Its piece takes up to 1 MiB here until the verifier has taken it, which may be never, so
+// the call counts until then.
+class PieceCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit PieceCall(std::atomic<int32_t>& num_calls) : num_calls_(num_calls), num_others_(num_calls.fetch_add(1)) {}
+  int32_t num_others() const { return num_others_; }
+
+ private:
+  void OnDone() override {
+    num_calls_.fetch_sub(1);
+    delete this;
+  }
+
+  std::atomic<int32_t>& num_calls_;
+  const int32_t num_others_;  // that were open when it came
+};
 
 // Returns the configuration with the proposer's own limits where those are lower.
 Config FittedTo(const ProposerDescription& proposer, Config config) {
@@ -129,8 +144,10 @@ void ProposalService::Forget(ProposalStream* stream) {
 
 grpc::ServerUnaryReactor* ProposalService::DescribeProposer(grpc::CallbackServerContext* context,
                                                             const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
-  return Answer<v1::DescribeProposerRequest>({context, bytes, response, &describe_bounds_},
-                                             [this](const auto& request) { return Describe(request); });
+  grpc::ServerUnaryReactor* const call = context->DefaultReactor();
+  call->Finish(Answer<v1::DescribeProposerRequest>({bytes, response, &describe_bounds_},
+                                                   [this](const auto& request) { return Describe(request); }));
+  return call;
 }
 
 absl::StatusOr<v1::DescribeProposerResponse> ProposalService::Describe(
@@ -143,10 +160,17 @@ absl::StatusOr<v1::DescribeProposerResponse> ProposalService::Describe(
   return response;
 }
 
-grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* /*context*/,
                                                           const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
-  return Answer<v1::ReadProjectionRequest>({context, bytes, response, &projection_bounds_},
-                                           [this](const auto& request) { return ReadPiece(request); });
+  auto* const call = new PieceCall(num_piece_calls_);
+  if (call->num_others() >= kMaxPieceCalls) {
+    call->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                  absl::StrCat("ReadProjection: expected at most ", kMaxPieceCalls, " calls at a time, got one more")});
+    return call;
+  }
+  call->Finish(Answer<v1::ReadProjectionRequest>({bytes, response, &projection_bounds_},
+                                                 [this](const auto& request) { return ReadPiece(request); }));
+  return call;
 }
 
 absl::StatusOr<v1::ReadProjectionResponse> ProposalService::ReadPiece(const v1::ReadProjectionRequest& request) const {

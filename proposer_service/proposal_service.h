@@ -10,6 +10,7 @@
 // Threads: any.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
@@ -29,6 +30,10 @@ class ProposalStream;
 using RawProposalService =
     v1::ProposalService::WithRawCallbackMethod_Propose<v1::ProposalService::WithRawCallbackMethod_DescribeProposer<
         v1::ProposalService::WithRawCallbackMethod_ReadProjection<v1::ProposalService::Service>>>;
+
+// Calls of ReadProjection at a time, each with a piece of up to 1 MiB. A verifier reads one piece at a time, and a call
+// ends a little after its answer, so this is enough for as many verifiers as a proposer has streams by default.
+inline constexpr int32_t kMaxPieceCalls = 128;
 
 class ProposalService : public RawProposalService {
  public:
@@ -69,6 +74,7 @@ class ProposalService : public RawProposalService {
   ProposerMetrics metrics_;
   const TraceOptions trace_;
   SessionRoom room_;
+  std::atomic<int32_t> num_piece_calls_ = 0;  // of ReadProjection, at most kMaxPieceCalls
   absl::Mutex mutex_;
   bool admitting_ ABSL_GUARDED_BY(mutex_) = true;
   absl::flat_hash_set<ProposalStream*> streams_ ABSL_GUARDED_BY(mutex_);  // at most max_streams
