@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `foretoken simulate` against real runs: a profile is measured with 1, 2, 4 and 8 clients, and the simulation predicts the
 # runs with 3 and 6 clients, and one with requests at random times. If it fails, operators plan with numbers that are off
-# by more than 15 %. Wants a quiet machine.
+# by more than 15 %. Where the machine's own speed changes by as much, the run tells nothing, and counts as skipped.
 #
 #   tests/rehearsal/simulation.sh build/release
 source "$(dirname "${BASH_SOURCE[0]}")/../testing/services.sh"
@@ -16,7 +16,16 @@ start verifier "$build/bin/foretoken_verifier" --listen=127.0.0.1:0 --model="$sc
   --proposer="ngram=static:$address" --allow_step_reports --prefix_cache=false  # else repeated prompts take no time
 load=(--target="$address" --prompt_file="$root/deploy/demo/prompts.jsonl" --max_tokens=96 --temperature=0.8)
 sleep 2  # until the proposer is connected
+
+# One short run, again and again between the others: if its speed changes, so did the machine's.
+measure_machine() {
+  "$build/bin/foretoken" bench "${load[@]}" --requests=16 --clients=4 --json_out="$scratch/machine.json" >/dev/null 2>&1
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens_per_s"])' "$scratch/machine.json" >>"$scratch/speeds"
+}
+
+measure_machine
 "$build/bin/foretoken" bench "${load[@]}" --requests=32 --clients=8 --profile="$scratch/profile.json" 2>/dev/null
+measure_machine
 
 # compare NAME FIELDS: the real run of real.json against the mean of the simulated ones. FIELDS must be within 15 %.
 compare() {
@@ -55,10 +64,17 @@ for clients in 3 6; do
   seconds=$(python3 -c 'import json, sys; print(max(1, json.load(open(sys.argv[1]))["wall_s"]))' "$scratch/real.json")
   simulate --clients=$clients --seconds="$seconds"
   compare "$clients clients" "tokens/s inter-token"
+  measure_machine
 done
 # Requests at random times, at half the rate at which the six clients were served.
 rate=$(python3 -c 'import json, sys; print(24 / json.load(open(sys.argv[1]))["wall_s"])' "$scratch/real.json")
 "$build/bin/foretoken" bench "${load[@]}" --requests=160 --rate="$rate" --json_out="$scratch/real.json" >/dev/null 2>&1
 simulate --rate="$rate" --verifiers=1 --seconds=600
 compare "$(printf '%.2f' "$rate") requests/s" "tokens/s inter-token first-token"
-[[ -z ${failed:-} ]] || fail "a simulation is off by more than 15 %"
+measure_machine
+read -r -d '' slowest fastest < <(sort -n "$scratch/speeds" | sed -n '1p;$p') || true
+printf 'One run between the others: %.0f to %.0f tokens/s\n' "$slowest" "$fastest"
+[[ -n ${failed:-} ]] || exit 0
+python3 -c 'import sys; sys.exit(float(sys.argv[2]) > 1.15 * float(sys.argv[1]))' "$slowest" "$fastest" ||
+  skip "a simulation is off by more than 15 %, and so is the machine from itself: too noisy to tell"
+fail "a simulation is off by more than 15 %"
