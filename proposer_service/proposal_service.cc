@@ -2,7 +2,6 @@
 #include "proposer_service/proposal_service.h"
 
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <utility>
 
@@ -43,21 +42,16 @@ grpc::Status Answer(const UnaryCall& call, const Function& make) {
   return rpc::ToGrpc(answer.status());
 }
 
-// A call of ReadProjection. Its piece takes up to 1 MiB here until the verifier has taken it, which may be never, so
-// the call counts until then.
+// A call of ReadProjection. Its piece takes up to 1 MiB here until the verifier has taken it or its connection ends, so
+// the call keeps its place until then.
 class PieceCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit PieceCall(std::atomic<int32_t>& num_calls) : num_calls_(num_calls), num_others_(num_calls.fetch_add(1)) {}
-  int32_t num_others() const { return num_others_; }
+  explicit PieceCall(base::WorkPlaces::Place place) : place_(std::move(place)) {}
 
  private:
-  void OnDone() override {
-    num_calls_.fetch_sub(1);
-    delete this;
-  }
+  void OnDone() override { delete this; }
 
-  std::atomic<int32_t>& num_calls_;
-  const int32_t num_others_;  // that were open when it came
+  const base::WorkPlaces::Place place_;
 };
 
 // Returns the configuration with the proposer's own limits where those are lower.
@@ -160,14 +154,17 @@ absl::StatusOr<v1::DescribeProposerResponse> ProposalService::Describe(
   return response;
 }
 
-grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* /*context*/,
+grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerContext* context,
                                                           const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response) {
-  auto* const call = new PieceCall(num_piece_calls_);
-  if (call->num_others() >= kMaxPieceCalls) {
-    call->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
-                  absl::StrCat("ReadProjection: expected at most ", kMaxPieceCalls, " calls at a time, got one more")});
-    return call;
+  base::WorkPlaces::Place place = pieces_.Take();
+  if (place == nullptr) {
+    grpc::ServerUnaryReactor* const refused = context->DefaultReactor();
+    refused->Finish(
+        {grpc::StatusCode::RESOURCE_EXHAUSTED,
+         absl::StrCat("ReadProjection: expected at most ", pieces_.most(), " calls at a time, got one more")});
+    return refused;
   }
+  auto* const call = new PieceCall(std::move(place));
   call->Finish(Answer<v1::ReadProjectionRequest>({bytes, response, &projection_bounds_},
                                                  [this](const auto& request) { return ReadPiece(request); }));
   return call;

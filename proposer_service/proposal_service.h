@@ -10,13 +10,13 @@
 // Threads: any.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/work_places.h"
 #include "common/rpc/message_bounds.h"
 #include "foretoken/v1/proposal.grpc.pb.h"
 #include "proposer_service/config.h"
@@ -74,7 +74,7 @@ class ProposalService : public RawProposalService {
   ProposerMetrics metrics_;
   const TraceOptions trace_;
   SessionRoom room_;
-  std::atomic<int32_t> num_piece_calls_ = 0;  // of ReadProjection, at most kMaxPieceCalls
+  base::WorkPlaces pieces_{kMaxPieceCalls};  // that are being sent
   absl::Mutex mutex_;
   bool admitting_ ABSL_GUARDED_BY(mutex_) = true;
   absl::flat_hash_set<ProposalStream*> streams_ ABSL_GUARDED_BY(mutex_);  // at most max_streams

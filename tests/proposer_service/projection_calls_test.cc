@@ -96,7 +96,7 @@ TEST_F(ProjectionCallsTest, PiecesThatNobodyTakesAreBoundedAndGiveTheirPlacesBac
 }
 
 TEST_F(ProjectionCallsTest, ManyCallsOneAfterTheOtherAreAllAnswered) {
-  for (int32_t call = 0; call < 20; ++call) EXPECT_TRUE(Read().ok()) << call;
+  for (int32_t call = 0; call < 2 * kMaxPieceCalls; ++call) EXPECT_TRUE(Read().ok()) << call;
 }
 
 }  // namespace
