@@ -219,12 +219,17 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
   }
 }
 
-// The control: a computation that is not invariant changes the client's output.
+// The control: a computation that is not invariant changes the client's output, with the kernels of every instruction
+// set.
 TEST_P(EngineRowInvariance, AMatMulThatSplitsItsInputsForBatchesIsDetected) {
-  testing::LoadedModel model = Load(
-      {.num_threads = 1, .device = "cpu", .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
-  InProcessProposers none;
-  EXPECT_NE(Generate(model, Requests(), none), GeneratePlainly(model));
+  for (const std::string& isa : kernels::SupportedCpuIsas()) {
+    testing::LoadedModel model = Load({.num_threads = 1,
+                                       .isa = isa,
+                                       .device = "cpu",
+                                       .wrap_backend = testing::WithVariant(testing::Variant::kMatMulSplitsInputs)});
+    InProcessProposers none;
+    EXPECT_NE(Generate(model, Requests(), none), GeneratePlainly(model)) << isa;
+  }
 }
 
 }  // namespace
