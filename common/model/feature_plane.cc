@@ -91,6 +91,10 @@ void FeaturePlane::Store(std::span<const FeatureRow> rows) {
   for (const FeatureRow& row : rows) is_known_[row.slot] = true;
 }
 
+void FeaturePlane::Skip(std::span<const FeatureRow> rows) {
+  for (const FeatureRow& row : rows) is_known_[row.slot] = false;
+}
+
 void FeaturePlane::Place(const kernels::ConstTensorView& features, const int32_t* from, const int32_t* slots,
                          int32_t num_rows) {
   backend_.CopyRows({.x = features, .from = from, .to = slots, .num_rows = num_rows, .out = values_.view()});

@@ -47,6 +47,9 @@ class FeaturePlane {
   // Computes and stores the features of rows of the last pass. The transformer captured the layers in it. Slots are
   // distinct.
   void Store(std::span<const FeatureRow> rows);
+  // Rows of the last pass whose features nobody reads: the plane does not know those of their slots, whatever was
+  // there.
+  void Skip(std::span<const FeatureRow> rows);
 
   // The first position in [begin, end) from which on the plane knows all features up to `end`; `end`: it does not know
   // the last one. Positions below `end` are computed.

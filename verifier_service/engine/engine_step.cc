@@ -229,7 +229,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
   }
   timer_.Enter(StepPhase::kMove);
   if (!moves.empty()) parts_.transformer->MoveKv(*parts_.kv, moves);
-  feature_planes_.Store(plan, batch, result.paths, outcome.num_committed);
+  feature_planes_.Store(plan, batch, result.paths, outcome.num_committed, *parts_.proposers);
   timer_.Enter(StepPhase::kHost);
   for (PlannedSequence& planned : plan) {
     ReportPrompt(*planned.sequence);

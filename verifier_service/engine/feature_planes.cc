@@ -14,12 +14,21 @@ namespace {
 
 // The rows of a step whose tokens are committed, with the slots where their K/V ends up: prompt rows, roots, and the
 // nodes of committed paths. The bonus token has no row yet.
-std::vector<model::FeatureRow> CommittedRows(std::span<const PlannedSequence> plan, const TreeBatch& batch,
-                                             std::span<const kernels::AcceptedPath> paths,
-                                             std::span<const int32_t> num_committed) {
+struct CommittedRows {
+  std::vector<model::FeatureRow> read, unread;  // of sequences that may ask one of the readers, and of the others
+};
+
+bool MayAsk(const Sequence& sequence, uint32_t proposers) {
+  return sequence.active->max_tree_nodes > 0 && (sequence.active->allowed_proposers & proposers) != 0;
+}
+
+CommittedRows FindCommittedRows(std::span<const PlannedSequence> plan, const TreeBatch& batch,
+                                std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed,
+                                uint32_t readers) {
   const model::ForwardBatch& forward = batch.forward;
-  std::vector<model::FeatureRow> rows;
+  CommittedRows found;
   for (size_t i = 0; i < plan.size(); ++i) {
+    std::vector<model::FeatureRow>& rows = MayAsk(*plan[i].sequence, readers) ? found.read : found.unread;
     const int32_t first = forward.segment_begins[i];
     for (int32_t row = first; row < first + plan[i].num_chain; ++row) {
       rows.push_back({.row = row, .slot = forward.slots[row]});
@@ -27,6 +36,7 @@ std::vector<model::FeatureRow> CommittedRows(std::span<const PlannedSequence> pl
   }
   for (size_t i = 0; i < paths.size(); ++i) {
     const size_t planned_idx = batch.planned_idx[i];
+    std::vector<model::FeatureRow>& rows = MayAsk(*plan[planned_idx].sequence, readers) ? found.read : found.unread;
     const int32_t root_row = forward.segment_begins[planned_idx] + plan[planned_idx].num_chain - 1;
     for (int32_t n = 1; n < num_committed[planned_idx]; ++n) {  // the first token was drawn at the root's row
       const int32_t row = root_row + paths[i].node_idx[n];
@@ -34,7 +44,7 @@ std::vector<model::FeatureRow> CommittedRows(std::span<const PlannedSequence> pl
       rows.push_back({.row = row, .slot = slot});
     }
   }
-  return rows;
+  return found;
 }
 
 // A device ends the process when its memory runs out, so it is asked before any is taken.
@@ -80,11 +90,13 @@ void FeaturePlanes::Follow(ProposerClient& proposers) {
 }
 
 void FeaturePlanes::Store(std::span<const PlannedSequence> plan, const TreeBatch& batch,
-                          std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed) {
-  if (planes_.empty()) return;
-  const std::vector<model::FeatureRow> rows = CommittedRows(plan, batch, paths, num_committed);
+                          std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed,
+                          const ProposerClient& proposers) {
   for (const Entry& entry : planes_) {
-    if (entry.plane != nullptr) entry.plane->Store(rows);
+    if (entry.plane == nullptr) continue;
+    const CommittedRows rows = FindCommittedRows(plan, batch, paths, num_committed, proposers.ReadersOf(entry.source));
+    entry.plane->Store(rows.read);
+    entry.plane->Skip(rows.unread);
   }
 }
 

@@ -3,9 +3,9 @@
 // each kind of features that connected proposers need. Without such a proposer nothing is captured and no memory is
 // taken.
 //
-//   planes.Follow(proposers);                         // when a step begins
-//   planes.Store(plan, batch, paths, num_committed);  // in commit
-//   planes.Supply(proposers, find);                   // before Flush: what sessions lack
+//   planes.Follow(proposers);                                    // when a step begins
+//   planes.Store(plan, batch, paths, num_committed, proposers);  // in commit
+//   planes.Supply(proposers, find);                              // before Flush: what sessions lack
 //
 // Threads: the engine's.
 #pragma once
@@ -31,9 +31,11 @@ class FeaturePlanes {
   // Adds planes for new sources and drops those that are no longer needed. A new plane knows no features of positions
   // that are already computed. Refuses a source that the device has no room for.
   void Follow(ProposerClient& proposers);
-  // Stores the features of a step's committed rows. `num_committed` is by planned sequence.
+  // Stores the features of a step's committed rows, of the sequences that may ask a proposer that reads them.
+  // `num_committed` is by planned sequence.
   void Store(std::span<const PlannedSequence> plan, const TreeBatch& batch,
-             std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed);
+             std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed,
+             const ProposerClient& proposers);
   // Gives proposers the features that their sessions lack, as far as their positions are computed. `find` returns null
   // for a sequence that has ended.
   void Supply(ProposerClient& proposers, const std::function<const Sequence*(SequenceId)>& find) const;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/base/steady_clock.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
@@ -24,18 +25,20 @@ rpc::MessageBounds PieceBounds() {
 
 }  // namespace
 
-ProjectionReader::ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
-                                   absl::Duration piece_timeout, Done done)
+ProjectionReader::ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, Timeouts timeouts,
+                                   Done done)
     : channel_(channel),
       bounds_(PieceBounds()),
       wanted_(std::move(wanted)),
-      piece_timeout_(piece_timeout),
-      done_(std::move(done)) {}
+      timeouts_(timeouts),
+      give_up_(SteadyNow() + timeouts.whole),
+      done_(std::move(done)) {
+  bytes_.reserve(wanted_.num_bytes);  // growing would copy up to a GiB, and hold it twice
+}
 
 std::shared_ptr<ProjectionReader> ProjectionReader::Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
-                                                          absl::Duration piece_timeout, Done done) {
-  std::shared_ptr<ProjectionReader> reader(
-      new ProjectionReader(channel, std::move(wanted), piece_timeout, std::move(done)));
+                                                          Timeouts timeouts, Done done) {
+  std::shared_ptr<ProjectionReader> reader(new ProjectionReader(channel, std::move(wanted), timeouts, std::move(done)));
   reader->self_ = reader;
   reader->ReadPiece();
   return reader;
@@ -55,7 +58,8 @@ void ProjectionReader::ReadPiece() {
   {
     absl::MutexLock lock(&mutex_);
     context_ = std::make_unique<grpc::ClientContext>();
-    context_->set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(piece_timeout_), GPR_TIMESPAN));
+    const absl::Duration left = std::min(timeouts_.piece, give_up_ - SteadyNow());
+    context_->set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(left), GPR_TIMESPAN));
     if (is_cancelled_) context_->TryCancel();
     context = context_.get();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a drafter's projection, piece by piece, on gRPC's callback API: no method waits for the peer. The reader ends
 // with an error as soon as the peer sends a piece of the wrong size, unknown fields out of bounds, or nothing for the
-// timeout.
+// time of a piece, and when the whole takes too long.
 //
-//   auto reader = ProjectionReader::Start(channel, digest, num_bytes, timeout, [](absl::StatusOr<std::string> bytes)
-//   {...});
+//   auto reader = ProjectionReader::Start(channel, {.digest = digest, .num_bytes = num_bytes},
+//                                         {.piece = absl::Seconds(5), .whole = absl::Minutes(20)}, done);
 //
 // `done` comes exactly once, from a thread of gRPC, also after Cancel. It never comes from inside Start or Cancel.
 #pragma once
@@ -30,17 +30,19 @@ class ProjectionReader {
     std::string digest;
     size_t num_bytes = 0;
   };
+  struct Timeouts {
+    absl::Duration piece, whole;
+  };
   // Gets the reader's own share of itself too: its owner must free the last share, because that may destroy the
   // channel.
   using Done = std::function<void(absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> self)>;
 
   static std::shared_ptr<ProjectionReader> Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
-                                                 absl::Duration piece_timeout, Done done);
+                                                 Timeouts timeouts, Done done);
   void Cancel();
 
  private:
-  ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, absl::Duration piece_timeout,
-                   Done done);
+  ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, Timeouts timeouts, Done done);
   void ReadPiece();
   void OnPiece(const grpc::Status& status);
   void End(absl::StatusOr<std::string> bytes);
@@ -48,7 +50,8 @@ class ProjectionReader {
   const std::shared_ptr<grpc::Channel> channel_;
   const rpc::MessageBounds bounds_;
   const Wanted wanted_;
-  const absl::Duration piece_timeout_;
+  const Timeouts timeouts_;
+  const absl::Time give_up_;  // of SteadyNow
   Done done_;
   std::string bytes_;
   v1::ReadProjectionRequest request_;

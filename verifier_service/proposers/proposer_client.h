@@ -118,6 +118,8 @@ class ProposerClient {
   // The features that connected proposers need. A proposer that has gone still counts for a while, so that it finds the
   // features of running sequences when it comes back.
   virtual std::vector<FeatureSource> FeatureSources() { return {}; }
+  // The proposers that read a source's features: bit i is the proposer of index i.
+  virtual uint32_t ReadersOf(const FeatureSource& /*source*/) const { return ~uint32_t{0}; }
   // The engine has no room for what the features take: a source in FeatureSources(). `why` goes on a sentence about the
   // proposer.
   virtual void RefuseFeatures(const FeatureSource& /*source*/, const std::string& /*why*/) {}

@@ -97,6 +97,11 @@ std::vector<FeatureSource> ProposerPool::FeatureSources() {
   return keeper_->FeatureSources(keeper_->options.now());
 }
 
+uint32_t ProposerPool::ReadersOf(const FeatureSource& source) const {
+  const std::lock_guard lock(keeper_->mutex);
+  return keeper_->ReadersOf(source);
+}
+
 void ProposerPool::RefuseFeatures(const FeatureSource& source, const std::string& why) {
   const std::lock_guard lock(keeper_->mutex);
   keeper_->RefuseFeatures(source, why, keeper_->options.now());

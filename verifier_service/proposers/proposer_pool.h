@@ -67,10 +67,11 @@ struct ProposerPoolOptions {
   size_t max_addresses = 64;  // of one DNS name that are used at a time; further ones wait
   // Set: the engine makes features for drafters that read the target's hidden states.
   std::optional<rpc::TargetShape> target;
-  int32_t max_feature_sources = 4;                // kinds of features at a time; each takes memory per K/V slot
-  size_t max_projection_bytes = size_t{1} << 30;  // of one drafter
-  Clock now = SteadyNow;                          // of all timers
-  uint64_t jitter_seed = 0;                       // 0: drawn
+  int32_t max_feature_sources = 4;                        // kinds of features at a time; each takes memory per K/V slot
+  size_t max_projection_bytes = size_t{1} << 30;          // of one drafter
+  absl::Duration projection_timeout = absl::Minutes(20);  // to read one whole; a piece has describe_timeout
+  Clock now = SteadyNow;                                  // of all timers
+  uint64_t jitter_seed = 0;                               // 0: drawn
 };
 
 // Counters since the start, per method. They never decrease.
@@ -108,6 +109,7 @@ class ProposerPool final : public ProposerClient {
   void Flush(const ComingStep& forecast) override;
   std::vector<Proposal> TakeProposals(absl::Duration max_wait) override;
   std::vector<FeatureSource> FeatureSources() override;
+  uint32_t ReadersOf(const FeatureSource& source) const override;
   void RefuseFeatures(const FeatureSource& source, const std::string& why) override;
   std::vector<FeatureDemand> FeatureDemands() override;
   void GiveFeatures(const FeatureDemand& demand, int32_t begin, std::vector<uint16_t> values) override;

@@ -58,7 +58,8 @@ void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerR
     absl::Status status = bytes.ok() ? rpc::FillProjection(*bytes, announced) : bytes.status();
     OnProjection(link_id, description, std::move(reader), status, {name, std::move(announced.features)});
   };
-  link.reading = ProjectionReader::Start(link.channel, wanted, options.describe_timeout, std::move(done));
+  link.reading = ProjectionReader::Start(
+      link.channel, wanted, {.piece = options.describe_timeout, .whole = options.projection_timeout}, std::move(done));
 }
 
 void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,
@@ -111,6 +112,7 @@ void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerRes
     source.source = std::make_shared<const speculation::TargetFeatures>(std::move(features.features));
   }
   source.last_used = now;
+  source.readers |= uint32_t{1} << link.proposer_idx;
   StartStream(link, description, source.source, now);
 }
 
@@ -131,6 +133,11 @@ std::vector<FeatureSource> ProposerPool::Keeper::FeatureSources(absl::Time now) 
     if (source.refusal.empty()) used.push_back(source.source);
   }
   return used;
+}
+
+uint32_t ProposerPool::Keeper::ReadersOf(const FeatureSource& wanted) const {
+  const auto entry = std::ranges::find(sources_, wanted, [](const auto& each) { return each.second.source; });
+  return entry == sources_.end() ? 0 : entry->second.readers;
 }
 
 void ProposerPool::Keeper::RefuseFeatures(const FeatureSource& refused, const std::string& why, absl::Time now) {

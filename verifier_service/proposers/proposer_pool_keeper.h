@@ -79,6 +79,7 @@ class ProposerPool::Keeper {
   void Write(Link& link, absl::Time now);
   void WriteAll(absl::Time now);
   std::vector<FeatureSource> FeatureSources(absl::Time now);
+  uint32_t ReadersOf(const FeatureSource& wanted) const;
   // Ends the streams that need these features, and starts none until they are forgotten.
   void RefuseFeatures(const FeatureSource& source, const std::string& why, absl::Time now);
 
@@ -151,6 +152,7 @@ class ProposerPool::Keeper {
 
   struct Source {
     FeatureSource source;
+    uint32_t readers = 0;  // proposers, as bits, of which a replica has needed it
     absl::Time last_used;
     std::string refusal = {};  // why the engine has refused it; empty: it has not
   };

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,8 @@ namespace foretoken::testing {
 
 class FeatureRecorder : public proposer::Proposer {
  public:
-  explicit FeatureRecorder(speculation::TargetFeatures features)
-      : description_{.method = "ngram",
+  explicit FeatureRecorder(speculation::TargetFeatures features, std::string method = "ngram")
+      : description_{.method = std::move(method),
                      .features = std::make_shared<const speculation::TargetFeatures>(std::move(features))} {}
 
   const proposer::ProposerDescription& Describe() const override { return description_; }

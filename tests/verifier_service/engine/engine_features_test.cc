@@ -219,6 +219,29 @@ TEST_F(EngineFeaturesTest, APrefixThatWasCachedBeforeTheDrafterCameHasNoFeatures
   ExpectRightFeatures(drafter, static_cast<int32_t>(requests[1].prompt.size()) + 2);
 }
 
+// The blocks of the second request had features of the first one's text, which it does not read itself. What the third
+// shares with it has none.
+TEST_F(EngineFeaturesTest, ASequenceThatAsksNoDrafterHasNoFeatures) {
+  std::string others, prompt;
+  for (int i = 0; i < 12; ++i) others += "other = import(other)\n", prompt += "value = compute(value)\n";
+  std::vector<GenerationRequest> requests = {Request(others, 0, 40), Request(prompt, 0, 4), Request(prompt, 0, 40)};
+  RecordingDrafter drafter({4});
+  InProcessProposers proposers({&drafter});
+  EngineOptions options = {.num_blocks = 7};  // as many as the first request takes
+  options.config.max_running_samples = 1;
+  for (const bool speculates : {true, false}) {
+    drafter.records.clear();
+    if (!speculates) requests[1].speculation.mode = SpeculationMode::kOff;
+    Generate(requests, proposers, options);
+    EXPECT_GT(stats_.num_cached_tokens, 40);
+    ASSERT_EQ(drafter.records.size(), speculates ? 3 : 2);
+    EXPECT_EQ(drafter.records[0]->begin, 0);
+    EXPECT_EQ(drafter.records.back()->begin > 40, !speculates);
+    if (speculates) drafter.records.erase(drafter.records.begin() + 1);  // has too few tokens
+    ExpectRightFeatures(drafter, static_cast<int32_t>(requests[2].prompt.size()) + 2);
+  }
+}
+
 // A device whose room is known once the model is loaded. Like a GPU, it ends the process when it has none.
 class SmallBackend : public testing::ForwardingBackend {
  public:

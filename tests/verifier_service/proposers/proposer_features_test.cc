@@ -34,13 +34,14 @@ TargetFeatures Projected(uint16_t weight) {
 // A served drafter.
 class Drafter {
  public:
-  explicit Drafter(TargetFeatures features, const proposer::SessionLimits& limits = {}) {
-    auto recorder = std::make_unique<FeatureRecorder>(std::move(features));
+  explicit Drafter(TargetFeatures features, const proposer::SessionLimits& limits = {}, std::string method = "ngram")
+      : method_(std::move(method)) {
+    auto recorder = std::make_unique<FeatureRecorder>(std::move(features), method_);
     recorder_ = recorder.get();
     service_ = proposer::ProposalService::Create({.limits = limits}, std::move(recorder), metrics_).value();
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()}).value();
   }
-  std::string spec() const { return absl::StrCat("ngram=static:127.0.0.1:", server_->port()); }
+  std::string spec() const { return absl::StrCat(method_, "=static:127.0.0.1:", server_->port()); }
   std::unique_ptr<v1::ProposalService::Stub> Connect() const {
     return v1::ProposalService::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
@@ -48,6 +49,7 @@ class Drafter {
   FeatureRecorder& recorder() { return *recorder_; }
 
  private:
+  const std::string method_;
   telemetry::Metrics metrics_;
   FeatureRecorder* recorder_;
   std::unique_ptr<proposer::ProposalService> service_;
@@ -130,12 +132,12 @@ TEST(ProposerFeatures, NoMoreKindsOfFeaturesThanTheBoundAreUsed) {
   EXPECT_EQ(pool->FeatureSources().size(), 2);
 }
 
-// Answers as a drafter does, but its projection comes only when the test says so. The bytes of further fields, if the
-// test gives them, are merged into each piece.
+// Answers as a drafter does, but its projection comes only when the test says so, and slowly if the test wants that.
+// The bytes of further fields, if the test gives them, are merged into each piece.
 class HeldProjection : public v1::ProposalService::Service {
  public:
-  explicit HeldProjection(const Drafter& drafter, std::string further_fields = "")
-      : drafter_(drafter.Connect()), further_fields_(std::move(further_fields)) {
+  explicit HeldProjection(const Drafter& drafter, std::string further_fields = "", absl::Duration pause = {})
+      : drafter_(drafter.Connect()), further_fields_(std::move(further_fields)), pause_(pause) {
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {this}).value();
   }
   ~HeldProjection() override { Release(); }
@@ -161,6 +163,7 @@ class HeldProjection : public v1::ProposalService::Service {
       is_read_ = true;
       mutex_.Await(absl::Condition(&is_released_));
     }
+    absl::SleepFor(pause_);
     grpc::ClientContext context;
     const grpc::Status status = drafter_->ReadProjection(&context, *request, response);
     EXPECT_TRUE(response->MergeFromString(further_fields_));
@@ -170,6 +173,7 @@ class HeldProjection : public v1::ProposalService::Service {
  private:
   const std::unique_ptr<v1::ProposalService::Stub> drafter_;
   const std::string further_fields_;
+  const absl::Duration pause_;  // before each piece
   mutable absl::Mutex mutex_;
   bool is_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_released_ ABSL_GUARDED_BY(mutex_) = false;
@@ -241,11 +245,43 @@ TEST(ProposerFeatures, AProjectionInTooSmallPiecesIsRefused) {
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
 }
 
+// Each piece comes in time, but a projection has up to 1,024 of them, and other replicas wait for it.
+TEST(ProposerFeatures, AProjectionThatTakesTooLongIsGivenUp) {
+  FeatureProjection projection = {.num_outputs = 4096, .weight = std::vector<uint16_t>(size_t{4096} * 1024, 7)};
+  Drafter drafter({.layers = {2}, .target_hidden_size = 1024, .projection = std::move(projection)});
+  HeldProjection slow(drafter, /*further_fields=*/"", /*pause=*/absl::Milliseconds(100));  // 8 pieces
+  slow.Release();
+  ProposerPoolOptions options = Options();
+  options.target = rpc::TargetShape{.hidden_size = 1024, .num_layers = 4};
+  options.projection_timeout = absl::Milliseconds(350);
+  const testing::CapturedLog log;
+  const auto pool = MakePool({absl::StrCat("ngram=static:", slow.address())}, options);
+  EXPECT_TRUE(Eventually([&] {
+    return std::ranges::any_of(log.Lines(), [](const std::string& line) {
+      return absl::StrContains(line, "ReadProjection: \"Deadline Exceeded\"");
+    });
+  })) << absl::StrJoin(log.Lines(), " ");
+  EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
+}
+
 TEST(ProposerFeatures, EqualDraftersShareTheirFeatures) {
   Drafter a(Projected(7)), b(Projected(7)), c(Projected(8));
   const auto pool = MakePool({absl::StrCat(a.spec(), ",", b.spec().substr(6), ",", c.spec().substr(6))}, Options());
   ASSERT_TRUE(IsConnected(*pool, 3));
   EXPECT_EQ(pool->FeatureSources().size(), 2);
+}
+
+TEST(ProposerFeatures, TheReadersOfASourceAreKnown) {
+  Drafter a(Projected(7)), b(Projected(7)), other(Projected(8), {}, "suffix");
+  const auto pool = MakePool({other.spec(), absl::StrCat(a.spec(), ",", b.spec().substr(6))}, Options());
+  ASSERT_TRUE(Eventually([&] { return pool->GetStatus()[0].num_connected + pool->GetStatus()[1].num_connected == 3; }));
+  std::vector<uint32_t> readers;
+  for (const FeatureSource& source : pool->FeatureSources()) {
+    readers.push_back(pool->ReadersOf(source));
+    EXPECT_EQ(readers.back(), *source == Projected(8) ? 0b01 : 0b10);
+  }
+  EXPECT_EQ(readers.size(), 2);
+  EXPECT_EQ(pool->ReadersOf(std::make_shared<const TargetFeatures>()), 0);
 }
 
 TEST(ProposerFeatures, EverySessionGetsEveryPosition) {
