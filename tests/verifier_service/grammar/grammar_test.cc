@@ -12,7 +12,6 @@
 #include "gtest/gtest.h"
 #include "tests/testing/grammar_tokens.h"
 #include "tests/testing/paths.h"
-#include "verifier_service/grammar/grammar_follower.h"
 #include "verifier_service/grammar/grammar_matcher.h"
 #include "verifier_service/grammar/special_tokens.h"
 
@@ -21,8 +20,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Pair;
 using ::testing::StartsWith;
 
 constexpr int32_t kEnd = testing::kEndOfBytes;
@@ -338,97 +335,6 @@ TEST_F(SpecialTokens, AreMarkedInTheVocabularyAndEndsAreNot) {
   }
   EXPECT_GT(num_special, 0);
   EXPECT_EQ(tokens.bytes[4092], "");
-}
-
-TEST(GrammarMatcher, TheEndMayComeWhereTheFormMayEnd) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "ab?"));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
-  ASSERT_TRUE(matcher.Accept('a'));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
-  ASSERT_TRUE(matcher.Accept('b'));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre(kEnd));
-  ASSERT_TRUE(matcher.Accept(kEnd));
-  EXPECT_TRUE(matcher.has_ended());
-  EXPECT_THAT(testing::AllowedIds(matcher), IsEmpty());
-  EXPECT_FALSE(matcher.Accept('a'));
-  matcher.Rollback(2);
-  EXPECT_FALSE(matcher.has_ended());
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
-}
-
-// Each blank of a text is one of ever more parses. Token b is many blanks, and c even more before the end of the text.
-GrammarMatcher MatcherOfBlanks() {
-  GrammarTokens tokens = testing::ByteTokens();
-  tokens.bytes['b'] = std::string(40, ' ');
-  tokens.bytes['c'] = std::string(200, ' ') + "\x01";
-  const auto grammar = Grammar::Compile({.kind = GrammarKind::kEbnf, .text = "root ::= s \"\\x01\"\ns ::= \" \" | s s"},
-                                        GrammarVocabulary(tokens));
-  EXPECT_TRUE(grammar.ok()) << grammar.status();
-  return GrammarMatcher(*grammar);
-}
-
-TEST(GrammarMatcher, GivesUpOnATextWithTooManyParses) {
-  GrammarMatcher matcher = MatcherOfBlanks();
-  int32_t num_tokens = 0;
-  while (num_tokens < 100 && matcher.Accept('b')) ++num_tokens;
-  EXPECT_THAT(num_tokens, ::testing::AllOf(::testing::Gt(2), ::testing::Lt(100)));
-  EXPECT_TRUE(matcher.has_given_up());
-  EXPECT_FALSE(matcher.Accept('b'));  // it stays where it is, and the next call counts from zero
-  EXPECT_TRUE(matcher.has_given_up());
-  EXPECT_FALSE(matcher.Accept('x'));
-  EXPECT_FALSE(matcher.has_given_up());
-  matcher.Rollback(num_tokens - 1);
-  int32_t num_again = 1;
-  while (matcher.Accept('b')) ++num_again;
-  EXPECT_EQ(num_again, num_tokens);
-}
-
-TEST(GrammarMatcher, AMaskOfWhichItGivesUpIsEmpty) {
-  GrammarMatcher matcher = MatcherOfBlanks();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(matcher.Accept('b'));
-  EXPECT_THAT(testing::AllowedIds(matcher), IsEmpty());
-  EXPECT_TRUE(matcher.has_given_up());
-  matcher.Rollback(3);
-  EXPECT_FALSE(matcher.Accept('x'));
-  EXPECT_FALSE(matcher.has_given_up());
-}
-
-// The tree below "" of the regex a(b|c)d*: b under a is allowed, x is not, and neither is anything below x.
-TEST(VisitAllowed, StandsBehindEachAllowedNodeAndEndsAtTheRoot) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "a(b|c)d*"));
-  speculation::TokenTree tree;
-  const int32_t a = tree.Append({.token_id = 'a'});
-  const int32_t x = tree.Append({.token_id = 'x'});
-  const int32_t b = tree.Append({.token_id = 'b', .parent = a});
-  tree.Append({.token_id = 'a', .parent = x});
-  const int32_t c = tree.Append({.token_id = 'c', .parent = a});
-  const int32_t d = tree.Append({.token_id = 'd', .parent = b});
-  std::vector<std::pair<int32_t, std::vector<int32_t>>> visited;
-  VisitAllowed(tree, matcher, [&](int32_t node) { visited.emplace_back(node, testing::AllowedIds(matcher)); });
-  EXPECT_THAT(visited, ElementsAre(Pair(a, ElementsAre('b', 'c')), Pair(b, ElementsAre('d', kEnd)),
-                                   Pair(d, ElementsAre('d', kEnd)), Pair(c, ElementsAre('d', kEnd))));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
-}
-
-// A proposer chooses the order of the nodes, so the order must not make the walk long.
-TEST(VisitAllowed, TakesNoLongerWhereChainsAreInterleaved) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "(a|b)*"));
-  constexpr int32_t kChain = speculation::kMaxTreeNodes / 2;
-  speculation::TokenTree chains, interleaved;
-  for (int32_t i = 0; i < 2 * kChain; ++i) {
-    const int32_t begins = i % kChain == 0;
-    chains.Append({.token_id = 'a' + i / kChain, .parent = begins ? speculation::kRootParent : i - 1});
-    interleaved.Append({.token_id = 'a' + i % 2, .parent = i < 2 ? speculation::kRootParent : i - 2});
-  }
-  const auto time_of = [&](const speculation::TokenTree& tree) {
-    const absl::Time began = ThreadTime();
-    int32_t num_visited = 0;
-    VisitAllowed(tree, matcher, [&](int32_t) { ++num_visited; });
-    EXPECT_EQ(num_visited, 2 * kChain);
-    return ThreadTime() - began;
-  };
-  time_of(chains);                                        // warm
-  EXPECT_LT(time_of(interleaved), 20 * time_of(chains));  // 250 times, if each node began at the root
 }
 
 }  // namespace
