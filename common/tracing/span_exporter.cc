@@ -21,6 +21,7 @@ constexpr absl::Duration kFirstPause = absl::Seconds(1), kMaxPause = absl::Secon
 constexpr double kPauseGrowth = 1.5;
 constexpr double kJitter = 0.2;           // a pause is up to this part shorter or longer
 constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
+constexpr size_t kArenaBlockBytes = 64 << 10;
 
 }  // namespace
 
@@ -84,7 +85,10 @@ std::vector<Span> SpanExporter::TakeBatch() {
 }
 
 void SpanExporter::Export(std::span<const Span> batch) {
-  google::protobuf::Arena arena;  // a span has dozens of small messages
+  // A span has dozens of small messages. By default they would take hundreds of blocks for a batch.
+  google::protobuf::ArenaOptions arena_options;
+  arena_options.start_block_size = arena_options.max_block_size = kArenaBlockBytes;
+  google::protobuf::Arena arena(arena_options);
   auto* const request = google::protobuf::Arena::CreateMessage<otlp::ExportTraceServiceRequest>(&arena);
   ToOtlp(batch, settings_.resource, settings_.limits, request);
   if (batch.size() > 1 && request->ByteSizeLong() > kMaxRequestBytes) {

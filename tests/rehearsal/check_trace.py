@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the trace of one `foretoken generate --trace` as Jaeger's API shows it: services, parents, links, attributes,
-and that the steps of the decode add up to it."""
+"""Checks the trace of one `foretoken generate --trace` for so many tokens, as Jaeger's API shows it: services, parents,
+links, attributes, and that the steps of the decode add up to it."""
 import json
 import sys
 
 GENERATE = "foretoken.v1.GenerationService/Generate"
 
 
-def main(path: str) -> None:
+def main(path: str, num_tokens: int) -> None:
     trace = json.load(open(path))["data"][0]
     services = {key: process["serviceName"] for key, process in trace["processes"].items()}
     spans = trace["spans"]
@@ -33,14 +33,14 @@ def main(path: str) -> None:
         "the session does not link to its stream"
     assert call["tag"]["rpc.response.status_code"] == "OK"
     assert call["tag"]["server.port"] > 0, call["tag"]
-    assert call["tag"]["gen_ai.usage.output_tokens"] == 200, call["tag"]
+    assert call["tag"]["gen_ai.usage.output_tokens"] == num_tokens, call["tag"]
     assert call["tag"]["foretoken.speculation.accepted_tokens"] > 0, "no guess was accepted"
     assert "foretoken.speculation.accepted_lengths" in call["tag"], call["tag"]
     queue, prompt, decode = (one("foretoken-verifier", name, call) for name in ("queue", "prompt", "decode"))
     steps = find("foretoken-verifier", "step", decode)
     in_steps = sum(step["duration"] for step in steps)
     assert abs(in_steps - decode["duration"]) <= 0.02 * decode["duration"], (in_steps, decode["duration"])
-    assert sum(step["tag"]["foretoken.step.tokens"] for step in steps) == 199, "the first token ends the prompt"
+    assert sum(step["tag"]["foretoken.step.tokens"] for step in steps) == num_tokens - 1, "the first token ends the prompt"
     assert all(step["tag"]["foretoken.step.node_budget"] >= step["tag"]["foretoken.step.verified_nodes"] for step in steps)
     asked = [p for step in steps for p in find("foretoken-verifier", "proposal", step)]
     answered = find("foretoken-proposer", "proposal", session)
@@ -55,4 +55,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -3,15 +3,16 @@
 # A real Jaeger receives one request's trace from three processes: the client, a verifier and a proposer. The script reads
 # the trace back and checks it. If it fails, operators do not see a request whole in the tools that they use.
 #
-#   tests/rehearsal/jaeger.sh build/release [FOLDER]
+#   tests/rehearsal/jaeger.sh build/release [FOLDER [TOKENS]]
 #
-# With a FOLDER it also writes trace.json there, as Jaeger's API shows the trace. Builds Jaeger once with Go, which takes
+# With a FOLDER it also writes trace.json there, as Jaeger's API shows the trace of a request for so many TOKENS. Builds Jaeger once with Go, which takes
 # minutes, into build/release/jaeger. Exits with 77 (skipped) without Go or its modules.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
 jaeger="$build/jaeger/jaeger"
 out=${2:-$scratch}
+tokens=${3:-200}
 
 # Jaeger's own module has replacements, which `go install` refuses; a module of ours may have the one that matters.
 build_jaeger() {
@@ -51,7 +52,7 @@ start verifier "${by_grpc[@]}" "$build/bin/foretoken_verifier" --model="$root/de
 target=$address
 is_connected() { "$build/bin/foretoken" info --target="$target" --json | grep -q '"num_connected": 1'; }
 wait_for is_connected
-"${by_grpc[@]}" "$build/bin/foretoken" generate --target="$target" --trace --json --max_tokens=200 --ignore_eos \
+"${by_grpc[@]}" "$build/bin/foretoken" generate --target="$target" --trace --json --max_tokens="$tokens" --ignore_eos \
   --temperature=0.8 --seed=7 --speculation=always $'def total(prices):\n    ' >"$scratch/answer.json"
 trace_id=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["trace_id"])' <"$scratch/answer.json")
 kill "${pids[@]:1}" && wait "${pids[@]:1}" || true  # the services send their last spans
@@ -59,4 +60,4 @@ is_stored() {
   curl -fs "$query/api/traces/$trace_id" >"$out/trace.json" && grep -q '"operationName":"session"' "$out/trace.json"
 }
 wait_for is_stored
-python3 "$here/check_trace.py" "$out/trace.json"
+python3 "$here/check_trace.py" "$out/trace.json" "$tokens"

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../testing/services.sh"
 build=$(cd "$1" && pwd)
 
-"$here/jaeger.sh" "$build" "$scratch"
+"$here/jaeger.sh" "$build" "$scratch" 24  # so few that the spans of all three processes fit on the page
 version=3.5.1
 jar="$HOME/.m2/repository/io/zipkin/zipkin-server/$version/zipkin-server-$version-exec.jar"
 [[ -e $jar ]] || mvn -q dependency:get -Dtransitive=false "-Dartifact=io.zipkin:zipkin-server:$version:jar:exec"
@@ -24,6 +24,6 @@ curl -fs -H 'Content-Type: application/json' --data-binary "@$scratch/zipkin.jso
 sleep 1
 mkdir -p "$root/docs/pictures"
 chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync \
-  --user-data-dir="$scratch/chromium" --window-size=1400,1000 --virtual-time-budget=8000 \
+  --user-data-dir="$scratch/chromium" --window-size=1400,1900 --virtual-time-budget=8000 \
   --screenshot="$root/docs/pictures/trace.png" "http://127.0.0.1:$port/zipkin/traces/$trace_id" 2>/dev/null
 echo "docs/pictures/trace.png"
