@@ -109,8 +109,8 @@ ABSL_FLAG(int64_t, grammar_cache_mb, foretoken::verifier::GrammarCompilerOptions
           "MiB of compiled response formats to keep");
 ABSL_FLAG(
     int64_t, max_held_grammars_mb, foretoken::verifier::GrammarCompilerOptions().max_held_bytes >> 20,
-    "MiB of compiled response formats that requests hold beyond those kept; a request that needs a further one is "
-    "refused");
+    "MiB of compiled response formats that requests hold beyond those kept, half of them of one tenant; a request that "
+    "needs a further one is refused");
 ABSL_FLAG(int32_t, max_compilations, foretoken::verifier::Config().max_compilations,
           "requests that may wait for their response formats to be compiled; further ones are refused");
 ABSL_FLAG(absl::Duration, max_grammar_mask_time, foretoken::verifier::EngineConfig().max_mask_time,

@@ -212,7 +212,7 @@ class SmallVerifier {
     FT_ASSIGN_OR_RETURN(GenerationRequest request, ConvertRequest(message, model_, [] { return uint64_t{7}; }));
     FT_ASSIGN_OR_RETURN(const std::optional<GrammarSource> form, ConvertFormat(message, model_));
     if (!form.has_value()) return request;
-    const GrammarCompiler::Result grammar = grammars_->Get(*form);
+    const GrammarCompiler::Result grammar = grammars_->Get(*form, "");
     if (!grammar.ok()) return FormatError(message.response_format(), grammar.status());
     request.grammar = *grammar;
     return request;

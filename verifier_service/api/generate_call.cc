@@ -134,13 +134,15 @@ void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {
 void GenerateCall::CompileForm(CompilePlaces::Place place) {
   GrammarSource form;
   v1::ResponseFormat format;
+  std::string tenant;
   {
     absl::MutexLock lock(&mutex_);
     if (!checked_) return;
     form = *std::exchange(checked_->form, std::nullopt);
     format = std::move(checked_->format);
+    tenant = checked_->request.tenant;
   }
-  GrammarCompiler::Result grammar = context_->grammars->Get(form);
+  GrammarCompiler::Result grammar = context_->grammars->Get(form, tenant);
   place.reset();  // before the client sees an error, so that it may call again at once
   bool goes_on = false;
   Update([&] {

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -32,6 +33,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kProgram = FORETOKEN_BINARY_DIR "/foretoken_verifier";
+const std::string kTenant = "team";
 
 std::string Repeated(const std::string& text, int num_times) {
   std::string repeated;
@@ -265,9 +267,9 @@ TEST(GrammarCompiler, GivesOneGrammarForOneText) {
   GrammarCompiler compiler({.program = kProgram}, testing::ByteTokens());
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a+"};
   EXPECT_FALSE(compiler.Find(source).has_value());
-  const auto first = compiler.Get(source);
+  const auto first = compiler.Get(source, kTenant);
   ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(*compiler.Get(source), *first);
+  EXPECT_EQ(*compiler.Get(source, kTenant), *first);
   ASSERT_TRUE(compiler.Find(source).has_value());
   EXPECT_EQ(**compiler.Find(source), *first);
   EXPECT_FALSE(compiler.Find({.kind = GrammarKind::kEbnf, .text = "a+"}).has_value());  // another kind
@@ -277,7 +279,7 @@ TEST(GrammarCompiler, RemembersRefusals) {
   GrammarCompiler compiler({.program = kProgram, .limits = {.max_time = absl::Milliseconds(100)}},
                            testing::ByteTokens());
   const GrammarSource source = {.kind = GrammarKind::kJsonSchema, .text = ManyPatterns(5000)};
-  const absl::Status first = compiler.Get(source).status();
+  const absl::Status first = compiler.Get(source, kTenant).status();
   EXPECT_EQ(base::ReasonOf(first), "FORMAT_TOO_COSTLY");
   ASSERT_TRUE(compiler.Find(source).has_value());
   EXPECT_EQ(compiler.Find(source)->status(), first);
@@ -286,9 +288,9 @@ TEST(GrammarCompiler, RemembersRefusals) {
 TEST(GrammarCompiler, DropsTheGrammarThatWasNotUsedForLongest) {
   GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1}, testing::ByteTokens());
   const GrammarSource a = {.kind = GrammarKind::kRegex, .text = "a"}, b = {.kind = GrammarKind::kRegex, .text = "b"};
-  const auto kept = compiler.Get(a);
+  const auto kept = compiler.Get(a, kTenant);
   ASSERT_TRUE(kept.ok());
-  ASSERT_TRUE(compiler.Get(b).ok());
+  ASSERT_TRUE(compiler.Get(b, kTenant).ok());
   EXPECT_FALSE(compiler.Find(a).has_value());
   EXPECT_TRUE(compiler.Find(b).has_value());  // the newest stays, however large it is
   EXPECT_TRUE(testing::Matches(*kept, "a"));  // a grammar in use lives on
@@ -297,28 +299,50 @@ TEST(GrammarCompiler, DropsTheGrammarThatWasNotUsedForLongest) {
 TEST(GrammarCompiler, CompilesNothingWhileRequestsHoldTooMuch) {
   GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 1}, testing::ByteTokens());
   const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
-  auto a = compiler.Get(source("a"));
+  auto a = compiler.Get(source("a"), kTenant);
   ASSERT_TRUE(a.ok()) << a.status();
   EXPECT_EQ(compiler.num_held_bytes(), 0) << "the cache holds it, too";
-  const auto b = compiler.Get(source("b"));
+  const auto b = compiler.Get(source("b"), kTenant);
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_EQ(compiler.num_held_bytes(), static_cast<int64_t>((*a)->num_bytes()));
   for (int i = 0; i < 2; ++i) {
-    const absl::Status refused = compiler.Get(source("c")).status();
+    const absl::Status refused = compiler.Get(source("c"), kTenant).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
     EXPECT_TRUE(base::IsPassing(refused));
   }
   EXPECT_FALSE(compiler.Find(source("c")).has_value()) << "the refusal passes";
-  EXPECT_TRUE(compiler.Get(source("b")).ok()) << "from the cache";
+  EXPECT_TRUE(compiler.Get(source("b"), kTenant).ok()) << "from the cache";
   a = absl::CancelledError("its request has ended");
   EXPECT_EQ(compiler.num_held_bytes(), 0);
-  EXPECT_TRUE(compiler.Get(source("c")).ok());
+  EXPECT_TRUE(compiler.Get(source("c"), kTenant).ok());
+}
+
+TEST(GrammarCompiler, ATenantHoldsAtMostHalf) {
+  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
+  const GrammarVocabulary vocabulary(testing::ByteTokens());
+  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(source("a"), vocabulary))->num_bytes());
+  GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 4 * num_bytes},
+                           testing::ByteTokens());
+  std::vector<GrammarCompiler::Result> held;
+  for (const char* const text : {"a", "b", "c"}) {  // the cache has the last one
+    held.push_back(compiler.Get(source(text), "flood"));
+    ASSERT_TRUE(held.back().ok()) << held.back().status();
+  }
+  EXPECT_EQ(compiler.num_held_bytes(), 2 * num_bytes);
+  const absl::Status refused = compiler.Get(source("d"), "flood").status();
+  EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("of this tenant's compiled formats"));
+  EXPECT_TRUE(compiler.Get(source("c"), "flood").ok()) << "from the cache";
+  held.push_back(compiler.Get(source("d"), "other"));
+  EXPECT_TRUE(held.back().ok()) << held.back().status();
+  held[0] = held[1] = absl::CancelledError("their requests have ended");
+  EXPECT_TRUE(compiler.Get(source("e"), "flood").ok());
 }
 
 TEST(GrammarCompiler, AGrammarMayOutliveTheCompiler) {
   auto compiler = std::make_unique<GrammarCompiler>(GrammarCompilerOptions{.program = kProgram}, testing::ByteTokens());
-  auto grammar = compiler->Get({.kind = GrammarKind::kRegex, .text = "a"});
+  auto grammar = compiler->Get({.kind = GrammarKind::kRegex, .text = "a"}, kTenant);
   compiler.reset();
   EXPECT_TRUE(testing::Matches(*grammar, "a"));
 }
@@ -326,7 +350,7 @@ TEST(GrammarCompiler, AGrammarMayOutliveTheCompiler) {
 TEST(GrammarCompiler, AFaultOfTheProcessIsNotRemembered) {
   GrammarCompiler compiler({.program = "/nowhere/foretoken"}, testing::ByteTokens());
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};
-  EXPECT_EQ(compiler.Get(source).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(compiler.Get(source, kTenant).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(compiler.Find(source).has_value());
 }
 
