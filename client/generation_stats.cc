@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "client/terminal.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -43,8 +44,9 @@ void AddInterTokenMs(std::span<const Arrival> arrivals, std::vector<double>& int
 
 void AddSpeculation(const foretoken::v1::Usage& usage, GenerationStats& stats) {
   for (const foretoken::v1::ProposerUsage& proposer : usage.proposers()) {
-    stats.proposers[proposer.proposer()].proposed_tokens += proposer.proposed_tokens();
-    stats.proposers[proposer.proposer()].accepted_tokens += proposer.accepted_tokens();
+    ProposerCounts& counts = stats.proposers[EscapeControls(proposer.proposer())];
+    counts.proposed_tokens += proposer.proposed_tokens();
+    counts.accepted_tokens += proposer.accepted_tokens();
   }
   const auto num_lengths = static_cast<size_t>(usage.accepted_lengths_size());
   stats.accepted_lengths.resize(std::max(stats.accepted_lengths.size(), num_lengths));

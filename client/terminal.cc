@@ -25,6 +25,17 @@ absl::string_view Code(Ink ink) {
   return "";
 }
 
+}  // namespace
+
+bool WantsColor(std::FILE* out, const char* no_color) {
+  const bool is_refused = no_color != nullptr && *no_color != '\0';
+  return !is_refused && isatty(fileno(out)) == 1;
+}
+
+std::string Paint(absl::string_view text, Ink ink) {
+  return ink == Ink::kPlain ? std::string(text) : absl::StrCat(Code(ink), text, "\x1b[0m");
+}
+
 std::string EscapeControls(absl::string_view text) {
   std::string escaped;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -41,17 +52,6 @@ std::string EscapeControls(absl::string_view text) {
     }
   }
   return escaped;
-}
-
-}  // namespace
-
-bool WantsColor(std::FILE* out, const char* no_color) {
-  const bool is_refused = no_color != nullptr && *no_color != '\0';
-  return !is_refused && isatty(fileno(out)) == 1;
-}
-
-std::string Paint(absl::string_view text, Ink ink) {
-  return ink == Ink::kPlain ? std::string(text) : absl::StrCat(Code(ink), text, "\x1b[0m");
 }
 
 std::string ForTerminal(const TextRun& run, bool color) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model output for a terminal.
+// Text of models and servers for a terminal.
 #pragma once
 
 #include <cstdio>
@@ -18,8 +18,11 @@ enum class Ink { kPlain, kBold, kDim, kGreen, kRed };
 // The text with the terminal codes of this ink.
 std::string Paint(absl::string_view text, Ink ink);
 
-// The run for a terminal. Text from accepted guesses is green. Control characters become visible, so that a model
-// cannot control the terminal.
+// The text with its control characters made visible, but for line feeds and tabs, so that a model or a server cannot
+// control the terminal.
+std::string EscapeControls(absl::string_view text);
+
+// The run for a terminal, with its controls escaped. Text from accepted guesses is green.
 std::string ForTerminal(const TextRun& run, bool color);
 
 }  // namespace foretoken::client

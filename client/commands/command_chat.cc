@@ -24,6 +24,7 @@
 #include "client/commands/output_style.h"
 #include "client/commands/request_flags.h"
 #include "client/generation_stats.h"
+#include "client/terminal.h"
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
 #include "common/base/status_macros.h"
@@ -210,7 +211,8 @@ absl::StatusOr<bool> Chat(const std::vector<std::string>& arguments) {
     return absl::FailedPreconditionError(
         absl::StrCat("the checkpoint of ", info.model(), " has no chat template; use foretoken generate"));
   }
-  if (isatty(STDIN_FILENO) == 1) std::cerr << info.model() << ". /help shows the commands." << std::endl;
+  if (isatty(STDIN_FILENO) == 1)
+    std::cerr << EscapeControls(info.model()) << ". /help shows the commands." << std::endl;
   const auto command = std::make_unique<ChatCommand>(std::move(client), std::move(request), style, interrupt);
   return command->Run();
 }

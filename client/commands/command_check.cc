@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
+#include "client/terminal.h"
 #include "common/base/status_macros.h"
 
 namespace foretoken::client {
@@ -35,9 +36,10 @@ GenerateRequest GreedyRequest(foretoken::v1::SpeculationMode mode, uint32_t num_
 
 absl::Status CheckProposers(GenerationClient& client) {
   FT_ASSIGN_OR_RETURN(const foretoken::v1::GetModelInfoResponse info, client.GetModelInfo());
-  std::cout << "model " << info.model() << ", version " << info.version() << std::endl;
+  std::cout << EscapeControls(absl::StrCat("model ", info.model(), ", version ", info.version())) << std::endl;
   for (const foretoken::v1::ProposerInfo& proposer : info.proposers()) {
-    std::cout << "proposer " << proposer.proposer() << ": " << proposer.num_connected() << " connected" << std::endl;
+    std::cout << "proposer " << EscapeControls(proposer.proposer()) << ": " << proposer.num_connected() << " connected"
+              << std::endl;
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/proto_json.h"
+#include "client/terminal.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -63,7 +64,7 @@ absl::Status Info(const std::vector<std::string>& arguments) {
   if (absl::GetFlag(FLAGS_json)) {
     std::cout << ToJson(info).dump(2) << std::endl;
   } else {
-    std::cout << ToTable(info);
+    std::cout << EscapeControls(ToTable(info));
   }
   return absl::OkStatus();
 }

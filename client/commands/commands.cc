@@ -5,6 +5,7 @@
 
 #include "absl/flags/flag.h"
 #include "client/commands/interrupt.h"
+#include "client/terminal.h"
 
 ABSL_FLAG(bool, json, false, "Print JSON instead of text");
 
@@ -12,7 +13,8 @@ namespace foretoken::client {
 
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
-  std::cerr << "foretoken: " << absl::StatusCodeToString(status.code()) << ": " << status.message() << std::endl;
+  std::cerr << "foretoken: " << absl::StatusCodeToString(status.code()) << ": " << EscapeControls(status.message())
+            << std::endl;
   return absl::IsCancelled(status) ? kInterruptedExitCode : 1;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/explain/step_outcome.h"
+#include "client/terminal.h"
 
 namespace foretoken::client {
 namespace {
@@ -28,7 +29,7 @@ void AddTree(const StepReport& step, StepsSummary& summary) {
     summary.num_missed += outcomes[node] == NodeOutcome::kMissed ? 1 : 0;
     for (int i = 0; i < step.proposers_size() && i < 32; ++i) {
       if ((tree.proposers(node) >> i & 1) == 0) continue;
-      ProposerSummary& proposer = summary.proposers[step.proposers(i).proposer()];
+      ProposerSummary& proposer = summary.proposers[EscapeControls(step.proposers(i).proposer())];
       ++proposer.num_guessed;
       proposer.num_planned += tree.planned(node) ? 1 : 0;
       proposer.num_accepted += is_accepted ? 1 : 0;
@@ -80,7 +81,8 @@ StepsSummary Summarise(std::span<const StepReport> steps) {
     summary.wait_ms += step.times().wait_ms();
     summary.predicted_ms += step.times().predicted_ms();
     for (const foretoken::v1::StepProposer& proposer : step.proposers()) {
-      summary.proposers[proposer.proposer()].num_late_trees += proposer.position() < step.position() ? 1 : 0;
+      summary.proposers[EscapeControls(proposer.proposer())].num_late_trees +=
+          proposer.position() < step.position() ? 1 : 0;
     }
     AddTree(step, summary);
   }

@@ -46,7 +46,7 @@ std::string Header(const StepReport& step) {
 std::string TreesLine(const StepReport& step) {
   std::vector<std::string> parts;
   for (const StepProposer& proposer : step.proposers()) {
-    std::string part = absl::StrCat(proposer.proposer(), " ", Counted(proposer.num_nodes(), "node"));
+    std::string part = absl::StrCat(EscapeControls(proposer.proposer()), " ", Counted(proposer.num_nodes(), "node"));
     if (proposer.position() < step.position()) {
       absl::StrAppend(&part, ", ", Counted(step.position() - proposer.position(), "token"), " late");
     }

@@ -115,7 +115,8 @@ class TreeDrawing {
         absl::StrCat(Mark(outcomes_[node]), " ", Quoted(texts_.Of(tree_.token_ids(node)), kTokenColumns));
     std::string names;
     for (int i = 0; i < step_.proposers_size() && i < 32; ++i) {
-      if ((tree_.proposers(node) >> i & 1) != 0) absl::StrAppend(&names, " ", step_.proposers(i).proposer());
+      if ((tree_.proposers(node) >> i & 1) != 0)
+        absl::StrAppend(&names, " ", EscapeControls(step_.proposers(i).proposer()));
     }
     const std::string shown_indent = ShownIndent(indent);
     const size_t num_columns = NumColumns(shown_indent) + NumColumns(mark_and_token);

@@ -87,6 +87,12 @@ TEST(Summarise, AddsUpProposersAndCountsErrorsByCode) {
   EXPECT_DOUBLE_EQ(*stats.tokens_per_step, 2);
 }
 
+TEST(Summarise, AProposersNameCannotControlTheTerminal) {
+  TimedGeneration timed = Completed(3, 2);
+  timed.generation.samples[0].completion->mutable_usage()->mutable_proposers(0)->set_proposer("a\x1b[2J");
+  EXPECT_TRUE(Summarise({&timed, 1}, absl::Seconds(1)).proposers.contains("a\\x1b[2J"));
+}
+
 TEST(Summarise, AddsUpAcceptedLengthsNodesAndPredictions) {
   std::vector<TimedGeneration> generations = {Completed(9, 4), Completed(3, 3)};
   foretoken::v1::Usage& usage = *generations[0].generation.samples[0].completion->mutable_usage();

@@ -20,6 +20,11 @@ TEST(ForTerminal, MakesControlCharactersVisible) {
   EXPECT_EQ(ForTerminal({.text = "\u009b2J"}, /*color=*/false), "\\x9b2J");
 }
 
+// Names and messages of a server.
+TEST(EscapeControls, LeavesNoCodeForTheTerminal) {
+  EXPECT_EQ(EscapeControls("ngram\x1b]0;owned\x07 \u009b2J\n"), "ngram\\x1b]0;owned\\x07 \\x9b2J\n");
+}
+
 TEST(ForTerminal, KeepsTextLinesAndTabs) {
   EXPECT_EQ(ForTerminal({.text = "\tdéjà\n\u00a0"}, /*color=*/false), "\tdéjà\n\u00a0");
 }
