@@ -15,6 +15,15 @@ using kernels::Shape;
 using speculation::FeatureProjection;
 using tensor::Tensor;
 
+namespace {
+
+int64_t OutputsOfPart(int64_t num_outputs, int64_t num_inputs) {
+  constexpr int64_t kBf16 = 2;
+  return std::clamp<int64_t>(FeaturePlane::kPartBytes / (kBf16 * num_inputs), 1, num_outputs);
+}
+
+}  // namespace
+
 FeaturePlane::FeaturePlane(const speculation::TargetFeatures& features, Transformer& transformer, int32_t num_blocks)
     : transformer_(transformer),
       backend_(transformer.backend()),
@@ -36,8 +45,9 @@ FeaturePlane::FeaturePlane(const speculation::TargetFeatures& features, Transfor
   const FeatureProjection& projection = *features.projection;
   const int64_t num_inputs = static_cast<int64_t>(layers_.size()) * E;
   FT_CHECK(static_cast<int64_t>(projection.weight.size()) == width_ * num_inputs);
-  const kernels::ConstTensorView weight = {projection.weight.data(), DType::kBF16, Shape(width_, num_inputs)};
-  weight_ = backend_.PrepareWeight({.parts = std::span(&weight, 1)});
+  unprepared_ = projection.weight;
+  num_projected_ = width_;
+  part_outputs_ = OutputsOfPart(width_, num_inputs);
   if (projection.norm != FeatureProjection::Norm::kNone) {
     FT_CHECK(static_cast<int64_t>(projection.gains.size()) == num_inputs);
     gains_ = Tensor::FromHost(backend_, projection.gains);
@@ -47,7 +57,18 @@ FeaturePlane::FeaturePlane(const speculation::TargetFeatures& features, Transfor
     unnormed_ = Tensor(backend_, DType::kF32, Shape(max_rows, num_inputs));
   }
   inputs_ = Tensor(backend_, DType::kBF16, Shape(max_rows, num_inputs));
-  projected_ = Tensor(backend_, DType::kF32, Shape(max_rows, width_));
+  projected_ = Tensor(backend_, DType::kF32, Shape(max_rows, part_outputs_));
+}
+
+bool FeaturePlane::Prepare() {
+  if (is_prepared()) return true;
+  const int64_t num_inputs = inputs_.view().shape[1];
+  const int64_t num_outputs = std::min(part_outputs_, num_projected_ - next_output_);
+  const kernels::ConstTensorView part = {unprepared_.data() + next_output_ * num_inputs, DType::kBF16,
+                                         Shape(num_outputs, num_inputs)};
+  parts_.push_back(backend_.PrepareWeight({.parts = std::span(&part, 1)}));
+  next_output_ += num_outputs;
+  return is_prepared();
 }
 
 kernels::MemoryNeed FeaturePlane::NeedOf(const speculation::TargetFeatures& features, const Transformer& transformer,
@@ -57,14 +78,16 @@ kernels::MemoryNeed FeaturePlane::NeedOf(const speculation::TargetFeatures& feat
   const auto max_rows = static_cast<size_t>(transformer.options().max_rows);
   const size_t num_layers = std::max<size_t>(features.layers.size(), 1);
   const bool is_projected = features.projection.has_value();
+  const auto part_outputs = static_cast<size_t>(OutputsOfPart(features.width(), static_cast<int64_t>(num_layers * E)));
   const size_t row_bytes = kF32 * num_layers * E + kBf16 * E +  // captured, and normed
-                           (is_projected ? (kF32 + kBf16) * num_layers * E + kF32 * H : 0);
+                           (is_projected ? (kF32 + kBf16) * num_layers * E + kF32 * part_outputs : 0);
   return {.weight_bytes = is_projected ? (kBf16 * H + kF32) * num_layers * E : 0,
           .kv_bytes = static_cast<size_t>(num_blocks) * kKvBlockSize * H * kBf16,
           .pass_bytes = max_rows * row_bytes};
 }
 
 void FeaturePlane::Store(std::span<const FeatureRow> rows) {
+  FT_CHECK(is_prepared());
   if (rows.empty()) return;
   const auto num_rows = static_cast<int32_t>(rows.size());
   FT_CHECK(num_rows <= transformer_.options().max_rows);
@@ -74,19 +97,21 @@ void FeaturePlane::Store(std::span<const FeatureRow> rows) {
   auto* const device_rows = static_cast<int32_t*>(row_numbers_.view().data);
   const int32_t* const device_slots = device_rows + num_rows;
   backend_.Copy(device_rows, numbers.data(), numbers.size() * sizeof(int32_t), CopyKind::kToDevice);
-  if (weight_ != nullptr) {
+  const auto place = [&](const kernels::ConstTensorView& features, const int32_t* from) {
+    backend_.CopyRows({.x = features, .from = from, .to = device_slots, .num_rows = num_rows, .out = values_.view()});
+  };
+  if (!parts_.empty()) {
     GatherInputs(device_rows, num_rows);
-    backend_.MatMul({.x = inputs_.rows(num_rows), .weight = weight_.get(), .out = projected_.rows(num_rows)});
-    Place(projected_.rows(num_rows), nullptr, device_slots, num_rows);
+    Project(device_slots, num_rows);
   } else if (is_final_norm_) {
     backend_.RmsNorm({.x = transformer_.captured(layers_[0]),
                       .rows = device_rows,
                       .gain = transformer_.final_norm(),
                       .eps = static_cast<float>(transformer_.config().rms_norm_eps),
                       .out = normed_.rows(num_rows)});
-    Place(normed_.rows(num_rows), nullptr, device_slots, num_rows);
+    place(normed_.rows(num_rows), nullptr);
   } else {
-    Place(transformer_.captured(layers_[0]), device_rows, device_slots, num_rows);
+    place(transformer_.captured(layers_[0]), device_rows);
   }
   for (const FeatureRow& row : rows) is_known_[row.slot] = true;
 }
@@ -95,9 +120,16 @@ void FeaturePlane::Skip(std::span<const FeatureRow> rows) {
   for (const FeatureRow& row : rows) is_known_[row.slot] = false;
 }
 
-void FeaturePlane::Place(const kernels::ConstTensorView& features, const int32_t* from, const int32_t* slots,
-                         int32_t num_rows) {
-  backend_.CopyRows({.x = features, .from = from, .to = slots, .num_rows = num_rows, .out = values_.view()});
+void FeaturePlane::Project(const int32_t* slots, int32_t num_rows) {
+  int64_t first_output = 0;
+  for (const auto& part : parts_) {
+    const int64_t num_outputs = std::min(part_outputs_, num_projected_ - first_output);
+    const kernels::TensorView projected = {projected_.view().data, DType::kF32, Shape(num_rows, num_outputs)};
+    backend_.MatMul({.x = inputs_.rows(num_rows), .weight = part.get(), .out = projected});
+    backend_.CopyRows(
+        {.x = projected, .to = slots, .num_rows = num_rows, .out = values_.view(), .first_column = first_output});
+    first_output += num_outputs;
+  }
 }
 
 // Puts the layers of the listed rows side by side into inputs_, normed as the projection wants them.

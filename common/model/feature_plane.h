@@ -3,6 +3,7 @@
 // plane follows the blocks: sequences that share a block share its features, and evicting a block evicts them.
 //
 //   FeaturePlane plane(features, transformer, kv.num_blocks);
+//   while (!plane.Prepare()) continue;       // or once a step
 //   transformer.Capture(plane.layers());
 //   transformer.Forward(batch, kv);
 //   plane.Store({{.row = 0, .slot = 17}});   // rows of this pass whose tokens are committed
@@ -34,7 +35,11 @@ struct FeatureRow {
 
 class FeaturePlane {
  public:
-  // The features fit the model: its hidden size, and layers from 0 to L. The transformer outlives the plane.
+  // Bytes of a projection's weight that Prepare takes at a time.
+  static constexpr int64_t kPartBytes = int64_t{2} << 20;
+
+  // The features fit the model: its hidden size, and layers from 0 to L. The transformer outlives the plane, and the
+  // features outlive its preparation.
   FeaturePlane(const speculation::TargetFeatures& features, Transformer& transformer, int32_t num_blocks);
   // What such a plane takes of the device, with the layers that the transformer captures for it.
   static kernels::MemoryNeed NeedOf(const speculation::TargetFeatures& features, const Transformer& transformer,
@@ -44,8 +49,13 @@ class FeaturePlane {
   std::span<const int32_t> layers() const { return layers_; }
   int64_t width() const { return width_; }
 
-  // Computes and stores the features of rows of the last pass. The transformer captured the layers in it. Slots are
-  // distinct.
+  // Prepares the next part of the projection's weight, and returns whether all of it is prepared. A projection has up
+  // to a GiB, and its whole preparation would hold up every running sequence.
+  bool Prepare();
+  bool is_prepared() const { return next_output_ == num_projected_; }
+
+  // Computes and stores the features of rows of the last pass. The plane is prepared, and the transformer captured the
+  // layers in the pass. Slots are distinct.
   void Store(std::span<const FeatureRow> rows);
   // Rows of the last pass whose features nobody reads: the plane does not know those of their slots, whatever was
   // there.
@@ -61,7 +71,7 @@ class FeaturePlane {
 
  private:
   void GatherInputs(const int32_t* rows, int32_t num_rows);
-  void Place(const kernels::ConstTensorView& features, const int32_t* from, const int32_t* slots, int32_t num_rows);
+  void Project(const int32_t* slots, int32_t num_rows);
 
   Transformer& transformer_;
   kernels::Backend& backend_;
@@ -69,17 +79,22 @@ class FeaturePlane {
   bool is_final_norm_;           // the one layer is L, and the feature is the last hidden state after the final norm
   std::optional<speculation::FeatureProjection> projection_;  // without the weight's bytes
   int64_t width_;                                             // H
-  std::unique_ptr<kernels::Weight> weight_;                   // [H, A E]; null: no projection
-  tensor::Tensor gains_;                                      // [A E] f32, or empty
-  tensor::Tensor values_;                                     // [slots, H] bf16
-  std::vector<bool> is_known_;                                // [slots]
+  // The weight [H, A E] in parts of some outputs each; empty without a projection.
+  std::vector<std::unique_ptr<kernels::Weight>> parts_;
+  std::span<const uint16_t> unprepared_;  // the features' weight, until it is prepared
+  int64_t num_projected_ = 0;             // H, or 0 without a projection
+  int64_t next_output_ = 0;               // the first one that is not prepared
+  int64_t part_outputs_ = 0;              // of each part but the last
+  tensor::Tensor gains_;                  // [A E] f32, or empty
+  tensor::Tensor values_;                 // [slots, H] bf16
+  std::vector<bool> is_known_;            // [slots]
 
   // Of the rows that are stored, at most as many as a pass has.
   tensor::Tensor row_numbers_;  // [2 T] int32: rows, then slots
   tensor::Tensor unnormed_;     // [T, A E] f32, for a norm over all layers
   tensor::Tensor normed_;       // [T, E] bf16
   tensor::Tensor inputs_;       // [T, A E] bf16
-  tensor::Tensor projected_;    // [T, H] f32
+  tensor::Tensor projected_;    // [T, outputs of a part] f32
 };
 
 }  // namespace foretoken::model

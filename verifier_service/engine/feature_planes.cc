@@ -62,8 +62,15 @@ std::optional<std::string> Refusal(const speculation::TargetFeatures& features, 
 
 void FeaturePlanes::Follow(ProposerClient& proposers) {
   const std::vector<FeatureSource> sources = proposers.FeatureSources();
-  const bool is_same = std::ranges::equal(sources, planes_, {}, {}, &Entry::source);
-  if (is_same) return;
+  if (!std::ranges::equal(sources, planes_, {}, {}, &Entry::source)) Update(proposers, sources);
+  for (const Entry& entry : planes_) {
+    if (entry.plane == nullptr || entry.plane->is_prepared()) continue;
+    entry.plane->Prepare();
+    break;  // one part a step
+  }
+}
+
+void FeaturePlanes::Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources) {
   std::vector<Entry> planes;
   for (const FeatureSource& source : sources) {
     const auto known = std::ranges::find(planes_, source, &Entry::source);
@@ -93,7 +100,7 @@ void FeaturePlanes::Store(std::span<const PlannedSequence> plan, const TreeBatch
                           std::span<const kernels::AcceptedPath> paths, std::span<const int32_t> num_committed,
                           const ProposerClient& proposers) {
   for (const Entry& entry : planes_) {
-    if (entry.plane == nullptr) continue;
+    if (entry.plane == nullptr || !entry.plane->is_prepared()) continue;
     const CommittedRows rows = FindCommittedRows(plan, batch, paths, num_committed, proposers.ReadersOf(entry.source));
     entry.plane->Store(rows.read);
     entry.plane->Skip(rows.unread);

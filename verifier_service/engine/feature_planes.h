@@ -28,8 +28,8 @@ class FeaturePlanes {
   FeaturePlanes(model::Transformer& transformer, int32_t num_blocks)
       : transformer_(transformer), num_blocks_(num_blocks) {}
 
-  // Adds planes for new sources and drops those that are no longer needed. A new plane knows no features of positions
-  // that are already computed. Refuses a source that the device has no room for.
+  // Adds planes for new sources and drops those that are no longer needed. A new plane takes some steps to prepare, and
+  // knows no features of positions that were computed before. Refuses a source that the device has no room for.
   void Follow(ProposerClient& proposers);
   // Stores the features of a step's committed rows, of the sequences that may ask a proposer that reads them.
   // `num_committed` is by planned sequence.
@@ -41,6 +41,8 @@ class FeaturePlanes {
   void Supply(ProposerClient& proposers, const std::function<const Sequence*(SequenceId)>& find) const;
 
  private:
+  void Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources);
+
   struct Entry {
     FeatureSource source;
     std::unique_ptr<model::FeaturePlane> plane;  // null: refused

@@ -17,6 +17,7 @@
 namespace foretoken::verifier {
 namespace {
 
+constexpr absl::Duration kBusyPause = absl::Milliseconds(200);
 constexpr char kMethod[] = "/foretoken.v1.ProposalService/ReadProjection";
 
 rpc::MessageBounds PieceBounds() {
@@ -48,6 +49,7 @@ void ProjectionReader::Cancel() {
   absl::MutexLock lock(&mutex_);
   is_cancelled_ = true;
   if (context_ != nullptr) context_->TryCancel();
+  pause_.Cancel();
 }
 
 void ProjectionReader::ReadPiece() {
@@ -69,6 +71,11 @@ void ProjectionReader::ReadPiece() {
 }
 
 void ProjectionReader::OnPiece(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && SteadyNow() + kBusyPause < give_up_) {
+    absl::MutexLock lock(&mutex_);
+    const gpr_timespec pause = gpr_time_from_millis(absl::ToInt64Milliseconds(kBusyPause), GPR_TIMESPAN);
+    if (!is_cancelled_) return pause_.Set(pause, [this](bool) { ReadPiece(); });
+  }
   if (!status.ok()) {
     return End(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                             base::Quoted(status.error_message(), rpc::kMaxErrorBytes)));

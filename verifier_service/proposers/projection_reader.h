@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a drafter's projection, piece by piece, on gRPC's callback API: no method waits for the peer. The reader ends
 // with an error as soon as the peer sends a piece of the wrong size, unknown fields out of bounds, or nothing for the
-// time of a piece, and when the whole takes too long.
+// time of a piece, and when the whole takes too long. A peer that is busy is asked for the same piece again.
 //
 //   auto reader = ProjectionReader::Start(channel, {.digest = digest, .num_bytes = num_bytes},
 //                                         {.piece = absl::Seconds(5), .whole = absl::Minutes(20)}, done);
@@ -9,6 +9,7 @@
 // `done` comes exactly once, from a thread of gRPC, also after Cancel. It never comes from inside Start or Cancel.
 #pragma once
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -58,6 +59,7 @@ class ProjectionReader {
   grpc::ByteBuffer response_;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // of the call in flight
+  grpc::Alarm pause_ ABSL_GUARDED_BY(mutex_);                             // while the peer is busy
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<ProjectionReader> self_;  // until the end: gRPC holds a bare pointer
 };

@@ -13,6 +13,7 @@
 #include "common/base/mapped_file.h"
 #include "common/weights/checkpoint.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/cases/random_values.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
@@ -53,6 +54,7 @@ class FeaturePlaneTest : public ::testing::Test {
  protected:
   void MakePlane(const TargetFeatures& features) {
     plane_ = std::make_unique<FeaturePlane>(features, *model_.transformer, model_.kv.num_blocks);
+    while (!plane_->Prepare()) continue;
     model_.transformer->Capture(plane_->layers());
   }
 
@@ -121,6 +123,37 @@ TEST_F(FeaturePlaneTest, ProjectsAsTheReferenceDoes) {
     const std::vector<float> feature = Feature(static_cast<int32_t>(tokens.size()) - 1);
     const json& expected = reference["drafts"][0]["input"]["feature_first4"];
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(feature[i], expected[i].get<double>(), 0.25);
+  }
+}
+
+// Whoever prepares it stands still meanwhile, so a large weight is prepared in parts. Its features are those of planes
+// that have their outputs alone.
+TEST_F(FeaturePlaneTest, ALargeProjectionIsPreparedInParts) {
+  constexpr int64_t kOutputs = 5000, kInputs = 2 * kHidden, kSome = 100;
+  const std::vector<float> normals = testing::RandomValues(3).Normals(kOutputs * kInputs, 0.05f);
+  std::vector<uint16_t> weight;
+  for (const float value : normals) weight.push_back(kernels::Bf16FromFloat(value));
+  const auto features_of = [&](int64_t first, int64_t num) {
+    FeatureProjection projection = {.num_outputs = num};
+    projection.weight.assign(weight.begin() + first * kInputs, weight.begin() + (first + num) * kInputs);
+    return TargetFeatures{.layers = {2, 4}, .target_hidden_size = kHidden, .projection = std::move(projection)};
+  };
+  const std::vector<int32_t> tokens = {5, 17, 300, 4};
+  const TargetFeatures large = features_of(0, kOutputs);
+  FeaturePlane parts(large, *model_.transformer, model_.kv.num_blocks);
+  int num_parts = 1;
+  EXPECT_FALSE(parts.is_prepared());
+  while (!parts.Prepare()) ++num_parts;
+  EXPECT_TRUE(parts.is_prepared());
+  EXPECT_EQ(num_parts, (kOutputs * kInputs * 2 + FeaturePlane::kPartBytes - 1) / FeaturePlane::kPartBytes);
+  MakePlane(large);
+  Compute(tokens, 512);
+  const std::vector<float> all = Feature(3);
+  for (const int64_t first : {int64_t{0}, int64_t{2000}, kOutputs - kSome}) {  // 2,048 outputs make a part
+    const TargetFeatures some = features_of(first, kSome);
+    MakePlane(some);
+    Compute(tokens, 512);
+    EXPECT_EQ(Feature(3), std::vector<float>(all.begin() + first, all.begin() + first + kSome)) << first;
   }
 }
 

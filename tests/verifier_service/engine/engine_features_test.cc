@@ -96,6 +96,7 @@ class EngineFeaturesTest : public testing::EngineFixture {
                                         const RecordingDrafter::Record& record) {
     model::KvCache kv = model_->transformer->MakeKvCache(64);
     model::FeaturePlane plane(*description.features, *model_->transformer, 64);
+    while (!plane.Prepare()) continue;
     model_->transformer->Capture(plane.layers());
     const std::vector<int32_t> blocks = [] {
       std::vector<int32_t> all(64);

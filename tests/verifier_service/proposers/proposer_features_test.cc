@@ -150,6 +150,16 @@ class HeldProjection : public v1::ProposalService::Service {
     absl::MutexLock lock(&mutex_);
     is_released_ = true;
   }
+  // The piece at the offset is refused so many times.
+  void Refuse(uint64_t offset, int num_times) {
+    absl::MutexLock lock(&mutex_);
+    refused_offset_ = offset;
+    num_refusals_left_ = num_times;
+  }
+  std::vector<uint64_t> offsets() const {  // that were asked for
+    absl::MutexLock lock(&mutex_);
+    return offsets_;
+  }
 
   grpc::Status DescribeProposer(grpc::ServerContext*, const v1::DescribeProposerRequest* request,
                                 v1::DescribeProposerResponse* response) override {
@@ -161,7 +171,12 @@ class HeldProjection : public v1::ProposalService::Service {
     {
       absl::MutexLock lock(&mutex_);
       is_read_ = true;
+      offsets_.push_back(request->offset());
       mutex_.Await(absl::Condition(&is_released_));
+      if (request->offset() == refused_offset_ && num_refusals_left_ > 0) {
+        --num_refusals_left_;
+        return {grpc::StatusCode::RESOURCE_EXHAUSTED, "busy"};
+      }
     }
     absl::SleepFor(pause_);
     grpc::ClientContext context;
@@ -177,6 +192,9 @@ class HeldProjection : public v1::ProposalService::Service {
   mutable absl::Mutex mutex_;
   bool is_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_released_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> offsets_ ABSL_GUARDED_BY(mutex_);
+  uint64_t refused_offset_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_refusals_left_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<rpc::Server> server_;
 };
 
@@ -262,6 +280,32 @@ TEST(ProposerFeatures, AProjectionThatTakesTooLongIsGivenUp) {
     });
   })) << absl::StrJoin(log.Lines(), " ");
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 0);
+}
+
+// It has as many calls as it takes, which passes.
+TEST(ProposerFeatures, ABusyReplicaIsAskedForTheSamePieceAgain) {
+  FeatureProjection projection = {.num_outputs = 2048, .weight = std::vector<uint16_t>(size_t{2048} * 1024, 7)};
+  Drafter drafter({.layers = {2}, .target_hidden_size = 1024, .projection = std::move(projection)});
+  HeldProjection busy(drafter);  // 4 pieces
+  busy.Refuse(/*offset=*/2 << 20, /*num_times=*/2);
+  busy.Release();
+  ProposerPoolOptions options = Options();
+  options.target = rpc::TargetShape{.hidden_size = 1024, .num_layers = 4};
+  const auto pool = MakePool({absl::StrCat("ngram=static:", busy.address())}, options);
+  ASSERT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
+  EXPECT_THAT(busy.offsets(), ::testing::ElementsAre(0, 1 << 20, 2 << 20, 2 << 20, 2 << 20, 3 << 20));
+}
+
+TEST(ProposerFeatures, APoolThatEndsDoesNotWaitForABusyReplica) {
+  Drafter drafter(Projected(7));
+  HeldProjection busy(drafter);
+  busy.Refuse(/*offset=*/0, /*num_times=*/1'000'000);
+  busy.Release();
+  auto pool = MakePool({absl::StrCat("ngram=static:", busy.address())}, Options());
+  ASSERT_TRUE(Eventually([&] { return busy.offsets().size() >= 2; }));
+  const absl::Time began = absl::Now();
+  pool.reset();
+  EXPECT_LT(absl::Now() - began, absl::Seconds(2));
 }
 
 TEST(ProposerFeatures, EqualDraftersShareTheirFeatures) {
