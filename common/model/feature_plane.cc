@@ -71,6 +71,11 @@ bool FeaturePlane::Prepare() {
   return is_prepared();
 }
 
+size_t FeaturePlane::num_unprepared_bytes() const {
+  if (is_prepared()) return 0;
+  return static_cast<size_t>((num_projected_ - next_output_) * inputs_.view().shape[1]) * sizeof(uint16_t);
+}
+
 kernels::MemoryNeed FeaturePlane::NeedOf(const speculation::TargetFeatures& features, const Transformer& transformer,
                                          int32_t num_blocks) {
   constexpr size_t kBf16 = 2, kF32 = 4;

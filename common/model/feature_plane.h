@@ -53,6 +53,8 @@ class FeaturePlane {
   // to a GiB, and its whole preparation would hold up every running sequence.
   bool Prepare();
   bool is_prepared() const { return next_output_ == num_projected_; }
+  // Of the device, that preparation will still take.
+  size_t num_unprepared_bytes() const;
 
   // Computes and stores the features of rows of the last pass. The plane is prepared, and the transformer captured the
   // layers in the pass. Slots are distinct.

@@ -2,8 +2,6 @@
 #include "verifier_service/engine/feature_planes.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,17 +45,6 @@ CommittedRows FindCommittedRows(std::span<const PlannedSequence> plan, const Tre
   return found;
 }
 
-// A device ends the process when its memory runs out, so it is asked before any is taken.
-std::optional<std::string> Refusal(const speculation::TargetFeatures& features, model::Transformer& transformer,
-                                   int32_t num_blocks) {
-  const kernels::MemoryNeed need = model::FeaturePlane::NeedOf(features, transformer, num_blocks);
-  if (!transformer.backend().MemoryRefusal(need).has_value()) return std::nullopt;
-  const auto mib = [](size_t num_bytes) { return (num_bytes + (1 << 20) - 1) >> 20; };
-  return absl::StrCat("its features: expected room for ", mib(need.weight_bytes + need.kv_bytes + need.pass_bytes),
-                      " MiB on the device, of which ", mib(need.kv_bytes),
-                      " MiB hold a feature for each K/V slot; there is less. Lower --kv_cache_mb");
-}
-
 }  // namespace
 
 void FeaturePlanes::Follow(ProposerClient& proposers) {
@@ -70,22 +57,22 @@ void FeaturePlanes::Follow(ProposerClient& proposers) {
   }
 }
 
-void FeaturePlanes::Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources) {
-  std::vector<Entry> planes;
-  for (const FeatureSource& source : sources) {
-    const auto known = std::ranges::find(planes_, source, &Entry::source);
-    if (known != planes_.end()) {
-      planes.push_back(std::move(*known));
-      continue;
-    }
-    planes.push_back({.source = source});
-    if (const std::optional<std::string> refusal = Refusal(*source, transformer_, num_blocks_)) {
-      proposers.RefuseFeatures(source, *refusal);
-    } else {
-      planes.back().plane = std::make_unique<model::FeaturePlane>(*source, transformer_, num_blocks_);
-    }
+// A device ends the process when its memory runs out, so it is asked before any is taken. Planes that are not prepared
+// will take more.
+std::optional<std::string> FeaturePlanes::Refusal(const speculation::TargetFeatures& features) const {
+  const kernels::MemoryNeed own = model::FeaturePlane::NeedOf(features, transformer_, num_blocks_);
+  kernels::MemoryNeed need = own;
+  for (const Entry& entry : planes_) {
+    if (entry.plane != nullptr) need.weight_bytes += entry.plane->num_unprepared_bytes();
   }
-  planes_ = std::move(planes);
+  if (!transformer_.backend().MemoryRefusal(need).has_value()) return std::nullopt;
+  const auto mib = [](size_t num_bytes) { return (num_bytes + (1 << 20) - 1) >> 20; };
+  return absl::StrCat("its features: expected room for ", mib(own.weight_bytes + own.kv_bytes + own.pass_bytes),
+                      " MiB on the device, of which ", mib(own.kv_bytes),
+                      " MiB hold a feature for each K/V slot; there is less. Lower --kv_cache_mb");
+}
+
+void FeaturePlanes::CaptureLayers() {
   std::vector<int32_t> layers;
   for (const Entry& entry : planes_) {
     if (entry.plane == nullptr) continue;
@@ -94,6 +81,27 @@ void FeaturePlanes::Update(ProposerClient& proposers, const std::vector<FeatureS
   std::ranges::sort(layers);
   layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
   transformer_.Capture(layers);
+}
+
+void FeaturePlanes::Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources) {
+  std::vector<Entry> planes;
+  std::vector<size_t> new_idx;
+  for (const FeatureSource& source : sources) {
+    const auto known = std::ranges::find(planes_, source, &Entry::source);
+    if (known == planes_.end()) new_idx.push_back(planes.size());
+    planes.push_back(known == planes_.end() ? Entry{.source = source} : std::move(*known));
+  }
+  planes_ = std::move(planes);
+  CaptureLayers();  // what is no longer needed makes room
+  for (const size_t i : new_idx) {
+    const FeatureSource& source = planes_[i].source;
+    if (const std::optional<std::string> refusal = Refusal(*source)) {
+      proposers.RefuseFeatures(source, *refusal);
+    } else {
+      planes_[i].plane = std::make_unique<model::FeaturePlane>(*source, transformer_, num_blocks_);
+      CaptureLayers();  // before the next one asks for room
+    }
+  }
 }
 
 void FeaturePlanes::Store(std::span<const PlannedSequence> plan, const TreeBatch& batch,

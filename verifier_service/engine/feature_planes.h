@@ -12,7 +12,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/model/feature_plane.h"
@@ -41,12 +43,14 @@ class FeaturePlanes {
   void Supply(ProposerClient& proposers, const std::function<const Sequence*(SequenceId)>& find) const;
 
  private:
-  void Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources);
-
   struct Entry {
     FeatureSource source;
     std::unique_ptr<model::FeaturePlane> plane;  // null: refused
   };
+
+  void Update(ProposerClient& proposers, const std::vector<FeatureSource>& sources);
+  std::optional<std::string> Refusal(const speculation::TargetFeatures& features) const;
+  void CaptureLayers();
 
   model::Transformer& transformer_;
   const int32_t num_blocks_;

@@ -318,5 +318,36 @@ TEST_F(EngineFeaturesTest, FeaturesThatTheDeviceHasNoRoomForAreRefused) {
   ExpectRightFeatures(small);
 }
 
+// The weight of the first takes its memory in later steps.
+TEST_F(EngineFeaturesTest, RoomThatAPlaneWillTakeIsNotGivenToAnother) {
+  const std::vector<GenerationRequest> requests = {Request("def read_config(path):\n", 0.7f, 40)};
+  speculation::FeatureProjection projection = {.num_outputs = kHidden,
+                                               .norm = speculation::FeatureProjection::Norm::kWhole,
+                                               .gains = std::vector<float>(2 * kHidden, 1),
+                                               .eps = 1e-5f};
+  projection.weight.assign(size_t{kHidden} * 2 * kHidden, 0);
+  RecordingDrafter a({.layers = {3, 4}, .target_hidden_size = kHidden, .projection = projection});
+  RecordingDrafter b({.layers = {3, 5}, .target_hidden_size = kHidden, .projection = projection});
+  RefusedProposers proposers({&a, &b});
+  SmallBackend* backend = nullptr;
+  const testing::LoadedModel loaded = testing::LoadModel(testing::SourcePath("deploy/demo/target"),
+                                                         {.wrap_backend = [&](std::unique_ptr<kernels::Backend> real) {
+                                                           auto made = std::make_unique<SmallBackend>(std::move(real));
+                                                           backend = made.get();
+                                                           return made;
+                                                         }});
+  Use(*loaded.transformer);
+  const kernels::MemoryNeed need =
+      model::FeaturePlane::NeedOf(*a.Describe().features, *loaded.transformer, EngineOptions().num_blocks);
+  const auto before_step = [&](int step) {
+    if (step != 0) return;
+    backend->set_num_free_bytes(2 * (need.weight_bytes + need.kv_bytes + need.pass_bytes) - need.weight_bytes / 2);
+  };
+  Generate(requests, proposers, {}, before_step);
+  ASSERT_EQ(proposers.refused.size(), 1);
+  EXPECT_EQ(proposers.refused[0].first, b.Describe().features);
+  ExpectRightFeatures(a);
+}
+
 }  // namespace
 }  // namespace foretoken::verifier
