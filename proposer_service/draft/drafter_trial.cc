@@ -229,6 +229,7 @@ absl::Status TryDrafter(DraftModel& drafter, const speculation::TargetFeatures& 
   std::vector<int32_t> layers;
   for (const Reading& reading : readings) {
     planes.emplace_back(reading.features, *target.transformer, target.kv.num_blocks);
+    while (!planes.back().Prepare()) continue;
     layers.insert(layers.end(), planes.back().layers().begin(), planes.back().layers().end());
   }
   std::ranges::sort(layers);
