@@ -18,8 +18,9 @@ using tensor::Tensor;
 namespace {
 
 int64_t OutputsOfPart(int64_t num_outputs, int64_t num_inputs) {
-  constexpr int64_t kBf16 = 2;
-  return std::clamp<int64_t>(FeaturePlane::kPartBytes / (kBf16 * num_inputs), 1, num_outputs);
+  constexpr int64_t kBf16 = 2, kMultiple = 64;  // tiles of outputs are full
+  const int64_t num_multiples = FeaturePlane::kPartBytes / (kBf16 * num_inputs * kMultiple);
+  return std::min(std::max<int64_t>(num_multiples, 1) * kMultiple, num_outputs);
 }
 
 }  // namespace

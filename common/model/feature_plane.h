@@ -35,8 +35,9 @@ struct FeatureRow {
 
 class FeaturePlane {
  public:
-  // Bytes of a projection's weight that Prepare takes at a time.
-  static constexpr int64_t kPartBytes = int64_t{2} << 20;
+  // Bytes of a projection's weight that Prepare takes at a time: little beside what a step of such a target reads, and
+  // enough outputs for a product that keeps a device busy.
+  static constexpr int64_t kPartBytes = int64_t{16} << 20;
 
   // The features fit the model: its hidden size, and layers from 0 to L. The transformer outlives the plane, and the
   // features outlive its preparation.

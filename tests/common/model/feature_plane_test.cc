@@ -129,7 +129,7 @@ TEST_F(FeaturePlaneTest, ProjectsAsTheReferenceDoes) {
 // Whoever prepares it stands still meanwhile, so a large weight is prepared in parts. Its features are those of planes
 // that have their outputs alone.
 TEST_F(FeaturePlaneTest, ALargeProjectionIsPreparedInParts) {
-  constexpr int64_t kOutputs = 5000, kInputs = 2 * kHidden, kSome = 100;
+  constexpr int64_t kOutputs = 20'000, kInputs = 2 * kHidden, kSome = 100;
   const std::vector<float> normals = testing::RandomValues(3).Normals(kOutputs * kInputs, 0.05f);
   std::vector<uint16_t> weight;
   for (const float value : normals) weight.push_back(kernels::Bf16FromFloat(value));
@@ -149,7 +149,7 @@ TEST_F(FeaturePlaneTest, ALargeProjectionIsPreparedInParts) {
   MakePlane(large);
   Compute(tokens, 512);
   const std::vector<float> all = Feature(3);
-  for (const int64_t first : {int64_t{0}, int64_t{2000}, kOutputs - kSome}) {  // 2,048 outputs make a part
+  for (const int64_t first : {int64_t{0}, int64_t{16'350}, kOutputs - kSome}) {  // 16,384 outputs make a part
     const TargetFeatures some = features_of(first, kSome);
     MakePlane(some);
     Compute(tokens, 512);
