@@ -107,6 +107,7 @@ double MultiplyOnThisThread(Isa isa) {
       return MultiplyTiles(4000);
     case Isa::kAvx512Bf16:
       return MultiplyBf16Vectors(100000);
+    case Isa::kAvx512Vnni:
     case Isa::kAvx512:
     case Isa::kAvx2:
     case Isa::kBaseline:

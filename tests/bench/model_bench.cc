@@ -34,7 +34,8 @@
 ABSL_FLAG(bool, short, false, "a smaller model and fewer rounds");
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
-ABSL_FLAG(std::string, isa, "auto", "amx, avx512_bf16, avx512, avx2, baseline, or auto: the best of this machine");
+ABSL_FLAG(std::string, isa, "auto",
+          "amx, avx512_bf16, avx512_vnni, avx512, avx2, baseline, or auto: the best of this machine");
 
 ABSL_FLAG(std::string, weights, "bf16", "bf16, int8 or int4: how all matrices are kept");
 ABSL_FLAG(int32_t, group_size, 32, "inputs that share a scale, for int8 and int4");
@@ -202,7 +203,7 @@ std::optional<double> MaxStepRatio(Isa isa, const Quantization& quantization, in
     if (isa == Isa::kAvx512Bf16 && num_rows == 8) return 1.9;
     return std::nullopt;
   }
-  if (!kernels::cpu::HasAvx512Integers(isa)) return std::nullopt;
+  if (!kernels::cpu::HasAvx512Integers(isa, quantization.int8_rows)) return std::nullopt;
   if (quantization.int8_rows && num_rows == 8) return 1.3;
   if (quantization.int8_rows && num_rows == 16) return 1.9;
   if (quantization.weights == WeightQuantization::kInt4 && !quantization.int8_rows && num_rows == 4) return 1.6;

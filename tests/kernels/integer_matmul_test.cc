@@ -302,13 +302,14 @@ TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
 TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
   constexpr int64_t kGroups = 5;
   const Case& c = GetParam();
-  const IntegerPanels layout = {.bits = c.bits,
-                                .group_size = c.group_size,
-                                .num_groups = kGroups,
-                                .scale_dtype = DType::kF32,
-                                .has_offsets = true,
-                                .int8_rows = c.int8_rows,
-                                .order = HasAvx512Integers(c.isa) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
+  const IntegerPanels layout = {
+      .bits = c.bits,
+      .group_size = c.group_size,
+      .num_groups = kGroups,
+      .scale_dtype = DType::kF32,
+      .has_offsets = true,
+      .int8_rows = c.int8_rows,
+      .order = HasAvx512Integers(c.isa, c.int8_rows) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
   const int64_t num_inputs = kGroups * c.group_size;
   testing::RandomValues random(5);
   std::vector<uint8_t> codes(kPanelWidth * num_inputs);

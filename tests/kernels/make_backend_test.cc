@@ -69,7 +69,7 @@ TEST(MakeBackend, RefusesIsasAndDevicesOfOtherMachinesAndBuilds) {
             "activation_quantization: expected none or int8, got \"int4\"");
   EXPECT_EQ(MakeBackend({.device = "cuda", .quantization = {.activations = "int8"}}).error,
             "activation_quantization: int8 needs the device cpu, got cuda");
-  for (const std::string isa : {"amx", "avx512_bf16", "avx512", "avx2", "mmx", ""}) {
+  for (const std::string isa : {"amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "mmx", ""}) {
     const std::vector<std::string> supported = SupportedCpuIsas();
     if (std::ranges::find(supported, isa) != supported.end()) continue;
     const MadeBackend made = MakeBackend({.isa = isa});

@@ -16,15 +16,18 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-constexpr std::array kIsas = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kBaseline};
+constexpr std::array kIsas = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2, Isa::kBaseline};
 
 #if defined(__x86_64__)
 
+bool HasAvx512Vnni() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 11 & 1) != 0;
+}
+
 bool HasAvx512Bf16() {
   uint32_t eax, ebx, ecx, edx;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  const bool has_vnni = (ecx >> 11 & 1) != 0;
-  return has_vnni && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+  return HasAvx512Vnni() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
 }
 
 // The processor's flags are not enough: a process must ask Linux (from 5.16 on) for the 8 KiB of tile state.
@@ -40,6 +43,7 @@ bool HasAmx() {
 
 #else
 
+bool HasAvx512Vnni() { return false; }
 bool HasAvx512Bf16() { return false; }
 bool HasAmx() { return false; }
 
@@ -51,6 +55,7 @@ std::vector<Isa> Detect() {
   if ((targets & HWY_AVX3) != 0) {
     if (HasAmx()) isas.push_back(Isa::kAmx);
     if (HasAvx512Bf16()) isas.push_back(Isa::kAvx512Bf16);
+    if (HasAvx512Vnni()) isas.push_back(Isa::kAvx512Vnni);
     isas.push_back(Isa::kAvx512);
   }
   if ((targets & HWY_AVX2) != 0) isas.push_back(Isa::kAvx2);
@@ -63,6 +68,7 @@ int64_t HighwayTargets(Isa isa) {
   switch (isa) {
     case Isa::kAmx:
     case Isa::kAvx512Bf16:
+    case Isa::kAvx512Vnni:
     case Isa::kAvx512:
       return ~(HWY_AVX3 - 1);
     case Isa::kAvx2:
@@ -86,6 +92,8 @@ const char* Name(Isa isa) {
       return "amx";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
+    case Isa::kAvx512Vnni:
+      return "avx512_vnni";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:

@@ -10,7 +10,7 @@
 namespace foretoken::kernels::cpu {
 
 // Best first.
-enum class Isa { kAmx, kAvx512Bf16, kAvx512, kAvx2, kBaseline };
+enum class Isa { kAmx, kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kBaseline };
 
 const char* Name(Isa isa);
 std::optional<Isa> IsaFromName(std::string_view name);
@@ -18,8 +18,11 @@ std::optional<Isa> IsaFromName(std::string_view name);
 // Best first, never empty: kBaseline runs everywhere. Asks Linux for the AMX tile state, once.
 const std::vector<Isa>& SupportedIsas();
 
-// Whether an isa has the AVX-512 kernels for integers, which also need VNNI. AVX-512-BF16 counts only with it.
-constexpr bool HasAvx512Integers(Isa isa) { return isa == Isa::kAmx || isa == Isa::kAvx512Bf16; }
+// Whether an isa has the AVX-512 kernels for integers and rows of int8, which VNNI multiplies, or rows of bf16.
+// AVX-512-BF16 counts only with VNNI.
+constexpr bool HasAvx512Integers(Isa isa, bool int8_rows) {
+  return isa == Isa::kAmx || isa == Isa::kAvx512Bf16 || (isa == Isa::kAvx512Vnni && int8_rows);
+}
 
 // Names the version of Highway that the kernels were compiled with and the target that their ops take now:
 // "highway-1.0.3/AVX3". A pin limits the targets; the compiler and the processor decide which of them exist.

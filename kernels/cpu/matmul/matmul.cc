@@ -130,13 +130,15 @@ void Store(const MatMulArgs& args, const PanelGroup& panels) {
 
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
   if (integers != nullptr) {
-    return HasAvx512Integers(isa) ? Avx512IntegerKernel(*integers) : HighwayIntegerKernel(*integers);
+    return HasAvx512Integers(isa, integers->int8_rows) ? Avx512IntegerKernel(*integers)
+                                                       : HighwayIntegerKernel(*integers);
   }
   switch (isa) {
     case Isa::kAmx:
       return AmxKernel();
     case Isa::kAvx512Bf16:
       return Avx512Bf16Kernel();
+    case Isa::kAvx512Vnni:
     case Isa::kAvx512:
     case Isa::kAvx2:
     case Isa::kBaseline:

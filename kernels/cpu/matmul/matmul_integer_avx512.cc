@@ -28,6 +28,7 @@
 #include "kernels/cpu/matmul/integer_rows.h"
 #include "kernels/cpu/matmul/weight.h"
 
+// The compiler takes AVX-512-BF16 only where an intrinsic asks for it, so rows of int8 need VNNI alone.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni")
 
 namespace foretoken::kernels::cpu {

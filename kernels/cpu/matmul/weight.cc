@@ -166,11 +166,12 @@ size_t NumBytes(int64_t out_features, int64_t in_features) {
 // How the weight keeps integers; unset: it keeps bf16.
 std::optional<IntegerPanels> PanelsOf(const WeightSource& source, int64_t in_features, Isa isa) {
   const Quantization& quantization = source.quantization;
-  IntegerPanels panels = {
-      .bits = quantization.weights == WeightQuantization::kInt8 ? 8 : 4,
-      .group_size = quantization.group_size,
-      .int8_rows = quantization.int8_rows,
-      .order = HasAvx512Integers(isa) ? Avx512OrderOf(quantization.int8_rows) : IntegerOrder::kQuads};
+  IntegerPanels panels = {.bits = quantization.weights == WeightQuantization::kInt8 ? 8 : 4,
+                          .group_size = quantization.group_size,
+                          .int8_rows = quantization.int8_rows,
+                          .order = HasAvx512Integers(isa, quantization.int8_rows)
+                                       ? Avx512OrderOf(quantization.int8_rows)
+                                       : IntegerOrder::kQuads};
   if (!source.stored.empty()) {
     const int64_t first_input = source.inputs ? source.inputs->begin : 0;
     const std::optional<IntegerGroups> stored = CommonGroups(source.stored);
