@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "proposer_service/draft/draft_proposer.h"
 #include "proposer_service/ngram/ngram.h"
 #include "proposer_service/suffix/suffix.h"
@@ -27,6 +28,7 @@ struct SessionLimits {
   int64_t max_context_tokens = 1 << 17;  // per session, prompt included
   // Of features of the target that a stream's sessions have received and not used yet.
   int64_t max_stream_feature_bytes = 16 << 20;
+  absl::Duration max_piece_time = absl::Seconds(30);  // for a verifier to take a part of a projection
   int32_t max_tree_nodes = 256;  // per tree; the service cuts larger budgets. At most speculation::kMaxTreeNodes
 
   // At least 1.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/proposal_service.h"
 
+#include <grpc/support/time.h>
+#include <grpcpp/alarm.h>
+
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <utility>
 
@@ -9,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/rpc/feature_conversion.h"
 #include "common/rpc/parse_message.h"
+#include "common/rpc/projection_file.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
 #include "proposer_service/description.h"
@@ -42,16 +47,41 @@ grpc::Status Answer(const UnaryCall& call, const Function& make) {
   return rpc::ToGrpc(answer.status());
 }
 
-// A call of ReadProjection. Its piece takes up to 1 MiB here until the verifier has taken it or its connection ends, so
-// the call keeps its place until then.
+// A call of ReadProjection. Its piece takes up to 1 MiB here until the verifier has taken it, its connection ends, or
+// its time is over, so the call keeps its place until then.
 class PieceCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit PieceCall(base::WorkPlaces::Place place) : place_(std::move(place)) {}
+  PieceCall(grpc::CallbackServerContext& context, base::WorkPlaces::Place place, absl::Duration max_time)
+      : place_(std::move(place)), context_(&context) {
+    const gpr_timespec wait = gpr_time_from_millis(absl::ToInt64Milliseconds(max_time), GPR_TIMESPAN);
+    time_is_over_.Set(wait, [this](bool is_over) {
+      if (is_over) Cancel();
+      Release();
+    });
+  }
 
  private:
-  void OnDone() override { delete this; }
+  void Cancel() {
+    absl::MutexLock lock(&mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+  }
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      context_ = nullptr;
+    }
+    time_is_over_.Cancel();
+    Release();
+  }
+  void Release() {
+    if (--num_users_ == 0) delete this;
+  }
 
   const base::WorkPlaces::Place place_;
+  absl::Mutex mutex_;
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: the call has ended
+  grpc::Alarm time_is_over_;
+  std::atomic<int> num_users_ = 2;  // the call and the alarm
 };
 
 // Returns the configuration with the proposer's own limits where those are lower.
@@ -81,7 +111,12 @@ absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const C
                                                                          telemetry::Metrics& metrics,
                                                                          TraceOptions trace) {
   FT_RETURN_IF_ERROR(Validate(config));
-  return std::unique_ptr<ProposalService>(new ProposalService(config, std::move(proposer), metrics, std::move(trace)));
+  std::unique_ptr<ProposalService> service(new ProposalService(config, std::move(proposer), metrics, std::move(trace)));
+  if (const std::string& directory = config.draft.projection_directory;
+      !directory.empty() && !service->projection_.empty()) {
+    FT_RETURN_IF_ERROR(rpc::WriteProjection(directory, service->projection_digest_, service->projection_));
+  }
+  return service;
 }
 
 ProposalService::ProposalService(const Config& config, std::unique_ptr<Proposer> proposer, telemetry::Metrics& metrics,
@@ -164,7 +199,7 @@ grpc::ServerUnaryReactor* ProposalService::ReadProjection(grpc::CallbackServerCo
          absl::StrCat("ReadProjection: expected at most ", pieces_.most(), " calls at a time, got one more")});
     return refused;
   }
-  auto* const call = new PieceCall(std::move(place));
+  auto* const call = new PieceCall(*context, std::move(place), config_.limits.max_piece_time);
   call->Finish(Answer<v1::ReadProjectionRequest>({bytes, response, &projection_bounds_},
                                                  [this](const auto& request) { return ReadPiece(request); }));
   return call;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/config.h"
 
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -37,6 +39,12 @@ absl::Status CheckTime(absl::string_view flag, absl::Duration value, absl::Durat
                  absl::FormatDuration(value));
 }
 
+absl::Status CheckDirectory(absl::string_view flag, const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
+  return Invalid(flag, "expected a directory, got \"", path, "\"");
+}
+
 }  // namespace
 
 absl::Status Validate(const Config& config) {
@@ -46,6 +54,9 @@ absl::Status Validate(const Config& config) {
   FT_RETURN_IF_ERROR(CheckAddress("listen", config.listen_address));
   FT_RETURN_IF_ERROR(rpc::CheckSecurity(config.listen_address, config.security));
   FT_RETURN_IF_ERROR(rpc::CheckTls(config.proposer_tls));
+  if (!config.projection_directory.empty()) {
+    FT_RETURN_IF_ERROR(CheckDirectory("projection_directory", config.projection_directory));
+  }
   if (!config.security.health_address.empty()) {
     FT_RETURN_IF_ERROR(CheckAddress("health_listen", config.security.health_address));
   }

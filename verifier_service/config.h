@@ -23,11 +23,12 @@ struct Config {
   std::string model_name;       // empty: the directory's base name
   std::string listen_address = "127.0.0.1:50051";
   rpc::ServerSecurity security;
-  std::string token_file;           // bearer tokens of clients; empty: none are asked for
-  rpc::TlsFiles proposer_tls;       // of connections to proposers
-  std::string metrics_address;      // empty: none
-  std::string metrics_compat;       // vllm: its names too; empty: only our own
-  std::string log_format = "text";  // or json
+  std::string token_file;            // bearer tokens of clients; empty: none are asked for
+  rpc::TlsFiles proposer_tls;        // of connections to proposers
+  std::string projection_directory;  // where proposers left their projections; empty: none
+  std::string metrics_address;       // empty: none
+  std::string metrics_compat;        // vllm: its names too; empty: only our own
+  std::string log_format = "text";   // or json
   std::string log_level = "info";
   std::string device = "cpu";
   std::string cpu_isa = "auto";

@@ -42,7 +42,7 @@ ABSL_FLAG(std::string, log_format, foretoken::verifier::Config().log_format, "te
 ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
           "the device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
-          "auto, or one of amx, avx512_bf16, avx512, avx2, baseline");
+          "auto, or one of amx, avx512_bf16, avx512_vnni, avx512, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().quantization.weights,
           "of the layers' weights: none (bf16, or as quantised in the file), int8 or int4, on cuda also fp8; fewer "
           "bytes, other logits");
@@ -137,6 +137,10 @@ ABSL_FLAG(std::string, proposer_tls_key, "", "PEM file of that certificate's key
 ABSL_FLAG(std::vector<std::string>, proposer_tls_identities, {},
           "URI or DNS names, as in their certificates, of the only proposers to connect to; empty: a proposer's "
           "certificate must have the name of its address");
+ABSL_FLAG(
+    std::string, projection_directory, "",
+    "directory in which drafters leave their projections, by the same flag; empty: the verifier reads them from the "
+    "proposers, as it does with those that are not there");
 ABSL_FLAG(std::string, metrics_compat, foretoken::verifier::Config().metrics_compat,
           "vllm: show the metrics under vLLM's names too, for dashboards that were made for it");
 ABSL_FLAG(
@@ -172,6 +176,7 @@ Config ConfigFromFlags() {
                            .ca = absl::GetFlag(FLAGS_proposer_tls_ca),
                            .identities = absl::GetFlag(FLAGS_proposer_tls_identities),
                            .refresh = rpc::ServerSecurityFromFlags().tls.refresh},
+          .projection_directory = absl::GetFlag(FLAGS_projection_directory),
           .metrics_address = absl::GetFlag(FLAGS_metrics_listen),
           .metrics_compat = absl::GetFlag(FLAGS_metrics_compat),
           .log_format = absl::GetFlag(FLAGS_log_format),

@@ -60,7 +60,8 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
                                             .max_tree_nodes = config_.engine.max_tree_nodes,
                                             .credentials = proposer_credentials,
                                             .target = rpc::TargetShape{.hidden_size = model_->config.hidden_size,
-                                                                       .num_layers = model_->config.num_layers}}));
+                                                                       .num_layers = model_->config.num_layers},
+                                            .projection_directory = config_.projection_directory}));
   engine_ = std::make_unique<Engine>(
       config_.engine,
       EngineParts{.transformer = model_->transformer.get(),

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -76,6 +77,13 @@ absl::StatusOr<std::vector<int32_t>> LayersOf(const v1::DescribeProposerResponse
   return layers;
 }
 
+// It may name a file.
+bool IsDigest(absl::string_view text) {
+  return text.size() == kDigestBytes && std::ranges::all_of(text, [](char c) {
+           return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
+         });
+}
+
 }  // namespace
 
 std::string ProjectionBytes(const FeatureProjection& projection) {
@@ -132,8 +140,9 @@ absl::StatusOr<AnnouncedFeatures> ReadFeatures(const v1::DescribeProposerRespons
   if (!(message.norm_eps() >= 0 && std::isfinite(message.norm_eps()))) {
     return Invalid("projection.norm_eps", "a number, at least 0", message.norm_eps());
   }
-  if (message.digest().size() != kDigestBytes) {
-    return Invalid("projection.digest", absl::StrCat(kDigestBytes, " bytes"), message.digest().size());
+  if (!IsDigest(message.digest())) {
+    return Invalid("projection.digest", absl::StrCat(kDigestBytes, " hexadecimal digits"),
+                   base::Quoted(message.digest()));
   }
   features.projection = {.num_outputs = message.num_outputs(), .norm = *norm, .eps = message.norm_eps()};
   announced.digest = message.digest();

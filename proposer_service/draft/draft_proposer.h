@@ -60,6 +60,7 @@ struct DraftOptions {
   std::string model_directory;
   // For methods that read the target's hidden states.
   std::string target_directory;
+  std::string projection_directory;  // where verifiers may read the drafter's projection; empty: none
   std::string feature_layers;  // the k of each S_k that the drafter reads, with commas or +; empty: as its file says
   bool try_on_target = true;   // before it serves (drafter_trial.h), where the target can be loaded
   std::string device = "cpu";

@@ -215,7 +215,8 @@ class Services(unittest.TestCase):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(DEMO / ("target" if container["name"] == "verifier" else "draft"))
             (folder / "snapshot").mkdir()
-            pods.folders[name] = {"/model": folder / "volume", "/tls": folder, "/snapshot": folder / "snapshot"}
+            pods.folders[name] = {"/model": folder / "volume", "/tls": folder, "/snapshot": folder / "snapshot",
+                                  "/projections": folder / "volume"}
         pods.folders["/tokens"] = pods.scratch
         for key in ["tokens", "all"]:
             (pods.scratch / key).write_text("a-token-of-one-client\nanother-clients-token\n")
@@ -225,6 +226,7 @@ class Services(unittest.TestCase):
     def test_all_methods_serve_and_show_every_metric_that_boards_alerts_and_scalers_ask_for(self):
         values = {
             "model": {"claim": "weights", "path": "target"},
+            "projectionClaim": "projections",
             "proposers": {"ngram": {"method": "ngram", "autoscaling": {"kind": "keda"}},
                           "suffix": {"method": "suffix", "snapshotClaim": "memory"},
                           "draft": {"method": "draft", "model": {"claim": "weights", "path": "draft"},
@@ -234,10 +236,13 @@ class Services(unittest.TestCase):
             "monitoring": {"podMonitors": True, "alerts": True, "dashboard": True},
             "tracing": {"endpoint": "http://127.0.0.1:9", "details": True},
         }
-        (self.scratch / "memory").mkdir()
-        pods = self.start(values, {"/model": DEMO, "/target": DEMO, "/snapshot": self.scratch / "memory"})
+        for folder in ["memory", "projections"]:
+            (self.scratch / folder).mkdir()
+        pods = self.start(values, {"/model": DEMO, "/target": DEMO, "/snapshot": self.scratch / "memory",
+                                   "/projections": self.scratch / "projections"})
         pods.start()
         self.expect_to_serve(pods, values, 4)
+        self.assertEqual(len(list((self.scratch / "projections").glob("*.projection"))), 1)
         pages = "".join(pods.metrics(name) for name in pods.addresses)
         shown = set(re.findall(r"^# TYPE (\S+)", pages, re.M))
         queries = [target["expr"] for panel in json.loads(

@@ -36,6 +36,7 @@ void Check(const AnnouncedFeatures& announced) {
   for (const int32_t k : features.layers) FT_CHECK(k >= 0 && k <= kShape.num_layers);
   FT_CHECK(features.projection.has_value() == (announced.num_projection_bytes > 0));
   if (features.projection.has_value()) CheckProjection(announced);
+  FT_CHECK(announced.digest.find_first_not_of("0123456789abcdef") == std::string::npos);  // it may name a file
   // It comes back equal from the wire.
   v1::DescribeProposerResponse written;
   WriteFeatures(features, announced.digest, written);

@@ -45,9 +45,9 @@ testing::Http2Frame RequestOf(uint32_t stream_id, const std::string& message) {
 
 class ProjectionCallsTest : public ::testing::Test {
  protected:
-  ProjectionCallsTest()
-      : service_(
-            *ProposalService::Create({.limits = {.max_streams = 1}}, std::make_unique<ProjectedProposer>(), metrics_)),
+  explicit ProjectionCallsTest(absl::Duration max_piece_time = absl::Hours(1))
+      : service_(*ProposalService::Create({.limits = {.max_streams = 1, .max_piece_time = max_piece_time}},
+                                          std::make_unique<ProjectedProposer>(), metrics_)),
         server_(*rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()})),
         stub_(v1::ProposalService::NewStub(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()))) {
     request_.set_digest(rpc::ProjectionDigest(rpc::ProjectionBytes(*ProjectedFeatures().projection)));
@@ -59,6 +59,30 @@ class ProjectionCallsTest : public ::testing::Test {
     v1::ReadProjectionResponse piece;
     return stub_->ReadProjection(&context, request_, &piece);
   }
+  // A client takes all places, and no piece: HTTP/2 lets a server send 64 KiB to a client that never says that it has
+  // read them.
+  void TakeAllPlaces(testing::RawHttp2& silent) {
+    silent.Greet();
+    for (int32_t call = 0; call < kMaxPieceCalls; ++call) {
+      const auto stream_id = static_cast<uint32_t>(2 * call + 1);
+      silent.Send(testing::RequestHeaders(stream_id, "/foretoken.v1.ProposalService/ReadProjection"));
+      silent.Send({RequestOf(stream_id, request_.SerializeAsString())});
+    }
+    // All must have their places before another call could take one.
+    int64_t num_answered = 0;
+    for (const absl::Time end = absl::Now() + absl::Seconds(10); num_answered < kMaxPieceCalls && absl::Now() < end;) {
+      num_answered += std::ranges::count(silent.ReadUntilClosed(absl::Milliseconds(20)), Http2Type::kHeaders,
+                                         &testing::Http2Frame::type);
+    }
+    ASSERT_EQ(num_answered, kMaxPieceCalls);
+  }
+  grpc::Status ReadSoon() {  // as soon as a place is free
+    grpc::Status status = Read();
+    for (const absl::Time end = absl::Now() + absl::Seconds(10); !status.ok() && absl::Now() < end; status = Read()) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return status;
+  }
 
   telemetry::Metrics metrics_;
   std::unique_ptr<ProposalService> service_;
@@ -69,29 +93,25 @@ class ProjectionCallsTest : public ::testing::Test {
 
 TEST_F(ProjectionCallsTest, PiecesThatNobodyTakesAreBoundedAndGiveTheirPlacesBack) {
   {
-    // HTTP/2 lets a server send 64 KiB to a client that never says that it has read them.
     testing::RawHttp2 silent(address());
-    silent.Greet();
-    for (int32_t call = 0; call < kMaxPieceCalls; ++call) {
-      const auto stream_id = static_cast<uint32_t>(2 * call + 1);
-      silent.Send(testing::RequestHeaders(stream_id, "/foretoken.v1.ProposalService/ReadProjection"));
-      silent.Send({RequestOf(stream_id, request_.SerializeAsString())});
-    }
-    // All must have their places before the read below could take one.
-    int64_t num_answered = 0;
-    for (const absl::Time end = absl::Now() + absl::Seconds(10); num_answered < kMaxPieceCalls && absl::Now() < end;) {
-      num_answered += std::ranges::count(silent.ReadUntilClosed(absl::Milliseconds(20)), Http2Type::kHeaders,
-                                         &testing::Http2Frame::type);
-    }
-    ASSERT_EQ(num_answered, kMaxPieceCalls);
+    TakeAllPlaces(silent);
     const grpc::Status refused = Read();
     EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(refused.error_message(), "ReadProjection: expected at most 128 calls at a time, got one more");
   }
-  grpc::Status status = Read();
-  for (const absl::Time end = absl::Now() + absl::Seconds(10); !status.ok() && absl::Now() < end; status = Read()) {
-    absl::SleepFor(absl::Milliseconds(5));  // until the server has seen that the connection is closed
-  }
+  const grpc::Status status = ReadSoon();  // once the server has seen that the connection is closed
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+class ShortProjectionCallsTest : public ProjectionCallsTest {
+ protected:
+  ShortProjectionCallsTest() : ProjectionCallsTest(absl::Seconds(2)) {}
+};
+
+TEST_F(ShortProjectionCallsTest, AClientThatStaysConnectedAndTakesNothingLosesItsPlaces) {
+  testing::RawHttp2 silent(address());
+  TakeAllPlaces(silent);
+  const grpc::Status status = ReadSoon();
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 

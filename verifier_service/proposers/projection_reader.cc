@@ -5,14 +5,19 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
+#include "common/rpc/feature_conversion.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -41,8 +46,21 @@ std::shared_ptr<ProjectionReader> ProjectionReader::Start(const std::shared_ptr<
                                                           Timeouts timeouts, Done done) {
   std::shared_ptr<ProjectionReader> reader(new ProjectionReader(channel, std::move(wanted), timeouts, std::move(done)));
   reader->self_ = reader;
-  reader->ReadPiece();
+  if (reader->wanted_.file.empty()) {
+    reader->ReadPiece();
+    return reader;
+  }
+  reader->file_thread_ = std::thread([self = reader.get()] {  // a disk may be slow, and threads of gRPC must not wait
+    if (self->ReadFile()) return self->End(std::move(self->bytes_));
+    self->bytes_.clear();
+    self->ReadPiece();
+  });
   return reader;
+}
+
+// Not by the thread itself: `done` gives its owner the last share.
+ProjectionReader::~ProjectionReader() {
+  if (file_thread_.joinable()) file_thread_.join();
 }
 
 void ProjectionReader::Cancel() {
@@ -50,6 +68,31 @@ void ProjectionReader::Cancel() {
   is_cancelled_ = true;
   if (context_ != nullptr) context_->TryCancel();
   pause_.Cancel();
+}
+
+bool ProjectionReader::ReadFile() {
+  const auto is_cancelled = [this] {
+    absl::MutexLock lock(&mutex_);
+    return is_cancelled_;
+  };
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(wanted_.file, ignored))
+    return false;  // it need not be there; a pipe would wait
+  std::ifstream file(wanted_.file, std::ios::binary);
+  while (bytes_.size() < wanted_.num_bytes && !is_cancelled()) {
+    const size_t begin = bytes_.size();
+    const size_t num_now = std::min(rpc::kMaxProjectionPieceBytes, wanted_.num_bytes - begin);
+    bytes_.resize(begin + num_now);
+    if (!file.read(bytes_.data() + begin, static_cast<std::streamsize>(num_now))) break;
+  }
+  if (is_cancelled()) return false;
+  const bool is_whole = file && file.peek() == std::ifstream::traits_type::eof();
+  if (is_whole && rpc::ProjectionDigest(bytes_) == wanted_.digest) return true;
+  spdlog::warn(
+      "{}: expected a projection of {} bytes with the digest that it is named by, got others; it is read from "
+      "the proposer",
+      wanted_.file, wanted_.num_bytes);
+  return false;
 }
 
 void ProjectionReader::ReadPiece() {

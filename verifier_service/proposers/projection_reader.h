@@ -3,10 +3,14 @@
 // with an error as soon as the peer sends a piece of the wrong size, unknown fields out of bounds, or nothing for the
 // time of a piece, and when the whole takes too long. A peer that is busy is asked for the same piece again.
 //
+// Where there is a file of the projection, its bytes are read from there, on a thread of its own, and the peer is asked
+// only if they are others.
+//
 //   auto reader = ProjectionReader::Start(channel, {.digest = digest, .num_bytes = num_bytes},
 //                                         {.piece = absl::Seconds(5), .whole = absl::Minutes(20)}, done);
 //
-// `done` comes exactly once, from a thread of gRPC, also after Cancel. It never comes from inside Start or Cancel.
+// `done` comes exactly once, from a thread of gRPC or the reader's own, also after Cancel. It never comes from inside
+// Start or Cancel.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -15,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -30,6 +35,7 @@ class ProjectionReader {
   struct Wanted {
     std::string digest;
     size_t num_bytes = 0;
+    std::string file;  // that may have the bytes (rpc::ProjectionPath); empty: none
   };
   struct Timeouts {
     absl::Duration piece, whole;
@@ -41,9 +47,12 @@ class ProjectionReader {
   static std::shared_ptr<ProjectionReader> Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
                                                  Timeouts timeouts, Done done);
   void Cancel();
+  ~ProjectionReader();
 
  private:
   ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, Timeouts timeouts, Done done);
+  // Whether the file has the bytes.
+  bool ReadFile();
   void ReadPiece();
   void OnPiece(const grpc::Status& status);
   void End(absl::StatusOr<std::string> bytes);
@@ -61,6 +70,7 @@ class ProjectionReader {
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // of the call in flight
   grpc::Alarm pause_ ABSL_GUARDED_BY(mutex_);                             // while the peer is busy
   bool is_cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread file_thread_;
   std::shared_ptr<ProjectionReader> self_;  // until the end: gRPC holds a bare pointer
 };
 

@@ -69,6 +69,7 @@ struct ProposerPoolOptions {
   std::optional<rpc::TargetShape> target;
   int32_t max_feature_sources = 4;                        // kinds of features at a time; each takes memory per K/V slot
   size_t max_projection_bytes = size_t{1} << 30;          // of one drafter
+  std::string projection_directory;                       // rpc::ProjectionPath; empty: none
   absl::Duration projection_timeout = absl::Minutes(20);  // to read one whole; a piece has describe_timeout
   Clock now = SteadyNow;                                  // of all timers
   uint64_t jitter_seed = 0;                               // 0: drawn

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rpc/feature_conversion.h"
+#include "common/rpc/projection_file.h"
 #include "verifier_service/proposers/proposer_pool_keeper.h"
 
 namespace foretoken::verifier {
@@ -52,14 +53,18 @@ void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerR
   }
   ++num_calls_;
   link.read_features = name;
-  const ProjectionReader::Wanted wanted = {.digest = announced->digest, .num_bytes = announced->num_projection_bytes};
+  ProjectionReader::Wanted wanted = {.digest = announced->digest, .num_bytes = announced->num_projection_bytes};
+  if (const std::string& directory = options.projection_directory; !directory.empty()) {
+    wanted.file = rpc::ProjectionPath(directory, announced->digest);
+  }
   auto done = [this, link_id = link.id, description, name, announced = *std::move(announced)](
                   absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> reader) mutable {
     absl::Status status = bytes.ok() ? rpc::FillProjection(*bytes, announced) : bytes.status();
     OnProjection(link_id, description, std::move(reader), status, {name, std::move(announced.features)});
   };
-  link.reading = ProjectionReader::Start(
-      link.channel, wanted, {.piece = options.describe_timeout, .whole = options.projection_timeout}, std::move(done));
+  link.reading = ProjectionReader::Start(link.channel, std::move(wanted),
+                                         {.piece = options.describe_timeout, .whole = options.projection_timeout},
+                                         std::move(done));
 }
 
 void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,

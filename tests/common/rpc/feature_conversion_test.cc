@@ -97,7 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
               [](auto& r) { r.mutable_projection()->set_norm_eps(std::numeric_limits<float>::quiet_NaN()); }},
         Fault{"norm_eps",
               [](auto& r) { r.mutable_projection()->set_norm_eps(std::numeric_limits<float>::infinity()); }},
-        Fault{"digest: expected 64 bytes, got 3", [](auto& r) { r.mutable_projection()->set_digest("abc"); }}));
+        Fault{"digest: expected 64 hexadecimal digits, got \"abc\"",
+              [](auto& r) { r.mutable_projection()->set_digest("abc"); }},
+        Fault{"digest: expected 64 hexadecimal digits, got \"../../",  // it names a file
+              [](auto& r) { r.mutable_projection()->set_digest("../../" + std::string(58, 'a')); }}));
 
 TEST(FeatureConversion, RefusesOtherBytesThanWereAnnounced) {
   const TargetFeatures features = Projected(Norm::kPerLayer);

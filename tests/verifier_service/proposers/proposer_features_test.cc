@@ -3,15 +3,19 @@
 // refused that fit, used that do not, or miss features.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "common/rpc/feature_conversion.h"
+#include "common/rpc/projection_file.h"
 #include "common/rpc/server.h"
 #include "proposer_service/proposal_service.h"
 #include "tests/testing/captured_log.h"
 #include "tests/testing/fakes/feature_recorder.h"
+#include "tests/testing/temp_dir.h"
 #include "tests/verifier_service/proposers/pool_speaker.h"
 
 namespace foretoken::verifier {
@@ -34,11 +38,15 @@ TargetFeatures Projected(uint16_t weight) {
 // A served drafter.
 class Drafter {
  public:
-  explicit Drafter(TargetFeatures features, const proposer::SessionLimits& limits = {}, std::string method = "ngram")
+  explicit Drafter(TargetFeatures features, const proposer::SessionLimits& limits = {}, std::string method = "ngram",
+                   const std::string& projection_directory = "")
       : method_(std::move(method)) {
     auto recorder = std::make_unique<FeatureRecorder>(std::move(features), method_);
     recorder_ = recorder.get();
-    service_ = proposer::ProposalService::Create({.limits = limits}, std::move(recorder), metrics_).value();
+    service_ =
+        proposer::ProposalService::Create({.limits = limits, .draft = {.projection_directory = projection_directory}},
+                                          std::move(recorder), metrics_)
+            .value();
     server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()}).value();
   }
   std::string spec() const { return absl::StrCat(method_, "=static:127.0.0.1:", server_->port()); }
@@ -232,6 +240,46 @@ TEST(ProposerFeatures, AProjectionIsReadFromOneReplicaAtATime) {
   a.Release();
   b.Release();
   EXPECT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
+}
+
+TEST(ProposerFeatures, AProjectionThatTheDrafterLeftInADirectoryIsReadThere) {
+  const testing::TempDir directory;
+  Drafter drafter(Projected(7), {}, "ngram", directory.path());
+  HeldProjection held(drafter);
+  ProposerPoolOptions options = Options();
+  options.projection_directory = directory.path();
+  const auto pool = MakePool({absl::StrCat("ngram=static:", held.address())}, options);
+  ASSERT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
+  EXPECT_EQ(*pool->FeatureSources()[0], Projected(7));
+  EXPECT_FALSE(held.is_read());
+}
+
+TEST(ProposerFeatures, AProjectionIsReadFromTheDrafterWhereAPipeHasItsName) {  // to open one waits for its writer
+  const testing::TempDir directory;
+  Drafter drafter(Projected(7));
+  const std::string digest = rpc::ProjectionDigest(rpc::ProjectionBytes(*Projected(7).projection));
+  ASSERT_EQ(mkfifo(rpc::ProjectionPath(directory.path(), digest).c_str(), 0600), 0);
+  ProposerPoolOptions options = Options();
+  options.projection_directory = directory.path();
+  EXPECT_TRUE(IsConnected(*MakePool({drafter.spec()}, options)));
+}
+
+TEST(ProposerFeatures, AProjectionIsReadFromTheDrafterWhereItsFileHasOtherBytes) {
+  const std::string bytes = rpc::ProjectionBytes(*Projected(7).projection);
+  std::string changed = bytes;
+  changed.back() ^= 1;
+  for (const std::string& other : {changed, bytes + "0", bytes.substr(1), std::string()}) {
+    const testing::TempDir directory;
+    Drafter drafter(Projected(7));
+    const testing::CapturedLog log;
+    directory.Write(rpc::ProjectionDigest(bytes) + ".projection", other);
+    ProposerPoolOptions options = Options();
+    options.projection_directory = directory.path();
+    const auto pool = MakePool({drafter.spec()}, options);
+    ASSERT_TRUE(IsConnected(*pool));
+    EXPECT_EQ(*pool->FeatureSources()[0], Projected(7));
+    EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr(".projection: expected a projection of 640 bytes"));
+  }
 }
 
 TEST(ProposerFeatures, AProjectionWithAPieceOutOfBoundsIsRefused) {

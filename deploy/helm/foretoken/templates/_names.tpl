@@ -68,6 +68,11 @@ labels:
 {{ if has . (list "eagle3" "dflash" "eagle" "medusa" "mlp_speculator") }}true{{ end }}
 {{- end }}
 
+{{/* Whether a pod has the volume of projections. Takes what foretoken.pod takes. */}}
+{{- define "foretoken.sharesProjections" -}}
+{{ if and .root.Values.projectionClaim (or (eq .component "verifier") (include "foretoken.readsTarget" .spec.method)) }}true{{ end }}
+{{- end }}
+
 {{/*
 A proposer group with its defaults, of the list (context, values of the group). Helm merges values.yaml only into keys that
 it has, and the groups' names are the user's, so the defaults of a group are under `proposerDefaults`. A map with keys of

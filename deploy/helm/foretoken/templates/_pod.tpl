@@ -182,6 +182,9 @@ volumeMounts:
   {{- if and (eq .component "verifier") .root.Values.clientTokens.secret }}
   - { name: tokens, mountPath: /tokens, readOnly: true }
   {{- end }}
+  {{- if include "foretoken.sharesProjections" . }}
+  - { name: projections, mountPath: /projections, readOnly: {{ eq .component "verifier" }} }
+  {{- end }}
   {{- if .spec.snapshotClaim }}
   - { name: snapshot, mountPath: /snapshot }
   {{- end }}
@@ -223,6 +226,10 @@ volumes:
   {{- if and (eq .component "verifier") .root.Values.clientTokens.secret }}
   - name: tokens
     secret: { secretName: {{ .root.Values.clientTokens.secret | quote }} }
+  {{- end }}
+  {{- if include "foretoken.sharesProjections" . }}
+  - name: projections
+    persistentVolumeClaim: { claimName: {{ .root.Values.projectionClaim | quote }} }
   {{- end }}
   {{- if .spec.snapshotClaim }}
   - name: snapshot

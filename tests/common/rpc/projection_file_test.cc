@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// If this test fails, proposers and verifiers do not find the projection in the directory that they share.
+#include "common/rpc/projection_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "common/base/mapped_file.h"
+#include "tests/testing/temp_dir.h"
+
+namespace foretoken::rpc {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempDir;
+
+TEST(ProjectionFile, HasTheBytesUnderTheDigestAndNothingElseIsLeft) {
+  const TempDir directory;
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  EXPECT_EQ(base::ReadFile(ProjectionPath(directory.path(), "abc")).value(), "bytes");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+}
+
+TEST(ProjectionFile, IsReplacedIfAWriterWasCutOff) {
+  const TempDir directory;
+  const std::string path = ProjectionPath(directory.path(), "abc");
+  directory.Write("abc.projection", "byt");
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  EXPECT_EQ(base::ReadFile(path).value(), "bytes");
+}
+
+TEST(ProjectionFile, IsReadableByVerifiersOfOtherUsersAndNotWrittenTwice) {
+  const TempDir directory;
+  const std::string path = ProjectionPath(directory.path(), "abc");
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(path).permissions() & perms::others_read, perms::others_read);
+  const auto written = std::filesystem::last_write_time(path) - std::chrono::hours(1);
+  std::filesystem::last_write_time(path, written);
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  EXPECT_EQ(std::filesystem::last_write_time(path), written);
+}
+
+TEST(ProjectionFile, AMissingDirectoryIsNamed) {
+  const TempDir directory;
+  EXPECT_THAT(WriteProjection(directory.path() + "/none", "abc", "bytes").message(),
+              HasSubstr(directory.path() + "/none/abc.projection"));
+}
+
+}  // namespace
+}  // namespace foretoken::rpc
