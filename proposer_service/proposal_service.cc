@@ -20,6 +20,7 @@
 #include "proposer_service/event_checks.h"
 #include "proposer_service/make_proposer.h"
 #include "proposer_service/proposal_stream.h"
+#include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -114,7 +115,10 @@ absl::StatusOr<std::unique_ptr<ProposalService>> ProposalService::Create(const C
   std::unique_ptr<ProposalService> service(new ProposalService(config, std::move(proposer), metrics, std::move(trace)));
   if (const std::string& directory = config.draft.projection_directory;
       !directory.empty() && !service->projection_.empty()) {
-    FT_RETURN_IF_ERROR(rpc::WriteProjection(directory, service->projection_digest_, service->projection_));
+    const absl::Status written = rpc::WriteProjection(directory, service->projection_digest_, service->projection_);
+    if (!written.ok()) {  // a full disk, for example
+      spdlog::warn("projection_directory: {}; verifiers read the projection from this proposer", written.ToString());
+    }
   }
   return service;
 }

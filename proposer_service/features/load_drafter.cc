@@ -2,7 +2,9 @@
 #include "proposer_service/features/load_drafter.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -40,6 +42,12 @@ absl::Status ValidateFeatureDraft(absl::string_view method, const DraftOptions& 
   FT_RETURN_IF_ERROR(Validate(options));
   if (options.target_directory.empty()) {
     return absl::InvalidArgumentError("target: expected the directory of the target's checkpoint, got none");
+  }
+  std::error_code ignored;
+  if (const std::string& directory = options.projection_directory;
+      !directory.empty() && !std::filesystem::is_directory(directory, ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("projection_directory: expected a directory, got \"", directory, "\""));
   }
   const Method* const known = Find(method);
   FT_CHECK(known != nullptr);

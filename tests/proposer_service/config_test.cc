@@ -33,6 +33,11 @@ TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
                               .draft = {.model_directory = "/m", .target_directory = "/t", .feature_layers = "1,2"}})
                   .ToString(),
               HasSubstr("feature_layers: expected none for medusa, which reads the last hidden state, got 1,2"));
+  EXPECT_THAT(
+      Validate(Config{.method = "eagle3",
+                      .draft = {.model_directory = "/m", .target_directory = "/t", .projection_directory = "/n"}})
+          .ToString(),
+      HasSubstr("projection_directory: expected a directory, got \"/n\""));
   EXPECT_TRUE(Validate(Config{.method = "suffix"}).ok());
   EXPECT_THAT(Validate(Config{.suffix = {.max_depth = 0}}).ToString(), HasSubstr("suffix_max_depth"));
 }

@@ -2,7 +2,6 @@
 #include "verifier_service/engine/waiting_line.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "kernels/check.h"
@@ -30,8 +29,9 @@ const WaitingLine::Entries::value_type* WaitingLine::Next(const std::function<bo
 std::shared_ptr<ActiveRequest> WaitingLine::LastUnbegun(absl::string_view tenant) const {
   const auto line = lines_.find(tenant);
   if (line == lines_.end()) return nullptr;
-  for (const auto& [place, entry] : std::views::reverse(line->second->entries)) {
-    if (entry.preempted == nullptr && entry.active->num_begun == 0) return entry.active;
+  const auto& entries = line->second->entries;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->second.preempted == nullptr && entry->second.active->num_begun == 0) return entry->second.active;
   }
   return nullptr;
 }

@@ -254,6 +254,13 @@ TEST(ProposerFeatures, AProjectionThatTheDrafterLeftInADirectoryIsReadThere) {
   EXPECT_FALSE(held.is_read());
 }
 
+TEST(ProposerFeatures, ADrafterServesIfItCannotLeaveItsProjection) {
+  const testing::CapturedLog log;
+  Drafter drafter(Projected(7), {}, "ngram", "/nowhere");
+  EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr("projection_directory: NOT_FOUND: cannot create /nowhere/"));
+  EXPECT_TRUE(IsConnected(*MakePool({drafter.spec()}, Options())));
+}
+
 TEST(ProposerFeatures, AProjectionIsReadFromTheDrafterWhereAPipeHasItsName) {  // to open one waits for its writer
   const testing::TempDir directory;
   Drafter drafter(Projected(7));
