@@ -120,6 +120,16 @@ TEST(ChatTemplate, RefusesATemplateThatCannotBeParsed) {
   EXPECT_FALSE(Render("{{ nothing() }}", {}).ok());
 }
 
+// A release build of the engine once took them, and rendered what is not there.
+TEST(ChatTemplate, RefusesStatementsOfTheWrongParts) {
+  for (const char* source :
+       {"{{ f(1=2) }}", "{{ f(a.b=2) }}", "{% for 1 in messages %}{% endfor %}", "{{ messages | 1 }}",
+        "{% macro 1() %}{% endmacro %}", "{{ 1 is 2 }}", "{% call 1 %}{% endcall %}"}) {
+    const absl::Status status = ChatTemplate::Parse({.standard = source}, Now).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << source;
+  }
+}
+
 std::string Repeated(absl::string_view text, int count) {
   std::string repeated;
   for (int i = 0; i < count; ++i) absl::StrAppend(&repeated, text);
