@@ -36,11 +36,13 @@ make_base() {
 # make_image COMPONENT: the second image takes the stages of the first one. Without --skip-unused-stages=false buildah waits for
 # base-cpu forever, because it does not see that base-${DEVICE} is that stage.
 make_image() {
-  mkdir -p "$ccache"
+  local authorities=/usr/local/share/ca-certificates  # of this machine's network, where a proxy looks into TLS
+  mkdir -p "$ccache" "$authorities"
   with_buildah bud --isolation chroot --network host --layers --skip-unused-stages=false \
-    --volume "$ccache:/root/.cache/ccache" \
-    --build-arg DEBIAN=localhost/debian --build-arg DEVICE="$device" --build-arg CUDA_PRESET=cuda-quick --target "$1" -t "localhost/foretoken-$1" -f "$root/deploy/images/Dockerfile" \
-    "$root" >"$scratch/$1.log" 2>&1 || fail "the image of the $1 does not build: $(tail -n 40 "$scratch/$1.log")"
+    --volume "$ccache:/root/.cache/ccache" --volume "$authorities:$authorities:ro" \
+    --build-arg DEBIAN=localhost/debian --build-arg DEVICE="$device" --build-arg CUDA_PRESET=cuda-quick \
+    --target "$1" -t "localhost/foretoken-$1" -f "$root/deploy/images/Dockerfile" "$root" \
+    >"$scratch/$1.log" 2>&1 || fail "the image of the $1 does not build: $(tail -n 40 "$scratch/$1.log")"
 }
 
 # declared COMPONENT FIELD: what the image says of itself.
