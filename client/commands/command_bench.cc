@@ -187,10 +187,12 @@ absl::Status MeasureProfile(GenerationClient& client, std::vector<GenerateReques
   absl::Status first_error;
   for (int num_clients = 1;; num_clients = std::min(2 * num_clients, options.num_clients)) {
     for (const bool is_speculative : {true, false}) {
-      for (GenerateRequest& request : requests) {
-        request.mutable_speculation()->set_report_steps(true);
-        request.mutable_speculation()->set_mode(is_speculative ? foretoken::v1::SPECULATION_MODE_AUTO
-                                                               : foretoken::v1::SPECULATION_MODE_OFF);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        foretoken::v1::SpeculationOptions& speculation = *requests[i].mutable_speculation();
+        // About one request at a time: a report tells of the whole step, and reports of all would make steps longer.
+        speculation.set_report_steps(i % static_cast<size_t>(num_clients) == 0);
+        speculation.set_mode(is_speculative ? foretoken::v1::SPECULATION_MODE_AUTO
+                                            : foretoken::v1::SPECULATION_MODE_OFF);
       }
       const LoadResult result = WithProgress(requests.size(), first_error, [&](const auto& on_done) {
         return RunLoad(client, requests, {.num_clients = num_clients, .cancellation = options.cancellation}, on_done);

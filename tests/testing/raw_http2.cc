@@ -93,7 +93,11 @@ RawHttp2::~RawHttp2() { close(socket_); }
 
 void RawHttp2::Greet() {
   SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-  Send({{.type = Http2Type::kSettings}, {.type = Http2Type::kSettings, .flags = kAcknowledges}});
+  Send({{.type = Http2Type::kSettings}});
+  for (const absl::Time end = SteadyNow() + absl::Seconds(10); !is_closed_ && SteadyNow() < end;) {
+    if (Has(ReadUntilClosed(absl::Milliseconds(1)), Http2Type::kSettings)) break;
+  }
+  Send({{.type = Http2Type::kSettings, .flags = kAcknowledges}});
 }
 
 void RawHttp2::Send(const std::vector<Http2Frame>& frames) {
