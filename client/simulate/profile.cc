@@ -231,10 +231,18 @@ std::vector<ProfileRows> ProfileBuilder::Rows() const {
   return rows;
 }
 
+// Runs with 2, 4 and 8 clients also have some steps with 3 or 5 sequences, at their ends. These are few, and a step
+// that another program held up would count for a level of its own.
 std::vector<ProfileLevel> ProfileBuilder::Levels(const LevelsOfRun& run) {
+  constexpr int64_t kMinShare = 5;  // a fifth of the fullest level's sequences
+  const auto num_drawn = [](const LevelsOfRun::value_type& level) { return level.first * level.second.num_steps; };
+  int64_t most_drawn = 0;
+  for (const LevelsOfRun::value_type& level : run) most_drawn = std::max(most_drawn, num_drawn(level));
   std::vector<ProfileLevel> levels;
-  for (const auto& [num_sequences, measured] : run) {
+  for (const LevelsOfRun::value_type& entry : run) {
+    const auto& [num_sequences, measured] = entry;
     if (measured.num_steps < kMinSteps || measured.accepted_lengths.empty()) continue;
+    if (kMinShare * num_drawn(entry) < most_drawn) continue;
     ProfileLevel& level = levels.emplace_back();
     level.num_sequences = num_sequences;
     level.num_steps = measured.num_steps;

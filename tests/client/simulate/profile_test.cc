@@ -101,6 +101,20 @@ TEST(ProfileBuilder, MoreRowsNeverTakeLessTime) {
   EXPECT_FLOAT_EQ(rows[1].step_ms, 25);
 }
 
+// The end of a run of four clients has three for a while, and another program may hold these steps up.
+TEST(ProfileBuilder, LeavesOutWhatOnlyTheEndOfARunHas) {
+  std::vector<ReportedStep> steps = Steps(100, {.number = 1, .num_sequences = 4, .ms = 14});
+  for (const ReportedStep& step : Steps(20, {.number = 200, .num_sequences = 3, .ms = 90})) steps.push_back(step);
+  for (const ReportedStep& step : Steps(60, {.number = 300, .num_sequences = 2, .ms = 10})) steps.push_back(step);
+  ProfileBuilder builder;
+  builder.Add(std::vector{Reported(steps)}, true);
+  builder.Add(std::vector{Reported(Steps(10, {.number = 100, .ms = 4}))}, false);
+  const std::vector<ProfileLevel> levels = builder.Build("model")->speculative;
+  ASSERT_EQ(levels.size(), 2);
+  EXPECT_EQ(levels[0].num_sequences, 2);
+  EXPECT_EQ(levels[1].num_sequences, 4);
+}
+
 TEST(ProfileBuilder, NeedsReports) {
   ProfileBuilder builder;
   builder.Add(std::vector{Reported({})}, true);
