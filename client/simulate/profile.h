@@ -63,8 +63,9 @@ nlohmann::ordered_json ToJson(const Profile& profile);
 
 class ProfileBuilder {
  public:
-  // Adds the requests of a run, of which some have step reports, of every step of theirs. The lengths are those of the
-  // first run, because later runs of the same requests find their prompts in the prefix cache.
+  // Adds the requests of a run. A request with step reports has one for each of its steps; not every request needs
+  // them. The lengths are those of the first run, because later runs of the same requests find their prompts in the
+  // prefix cache.
   void Add(std::span<const TimedGeneration> generations, bool is_speculative);
   // FAILED_PRECONDITION if a run has no report: the server does not give them.
   absl::StatusOr<Profile> Build(const std::string& model) const;

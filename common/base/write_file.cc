@@ -40,7 +40,8 @@ absl::Status SyncFolderOf(const std::string& path) {
 
 }  // namespace
 
-absl::Status WriteFile(const std::string& path, absl::string_view bytes, const std::string& unfinished, int mode) {
+absl::Status WriteFile(const std::string& path, absl::string_view bytes, int mode) {
+  const std::string unfinished = path + ".unfinished";
   const int file = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (file < 0) return FileError("create", unfinished);
   absl::Status status = WriteAll(file, bytes, unfinished);

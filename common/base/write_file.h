@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a file whole or not at all: whoever opens the path finds the old bytes or the new ones, also after a crash or
-// on a full disk.
+// Writes a file whole or not at all. A reader finds either the old bytes or the new ones, even after a crash or on a
+// full disk.
 #pragma once
 
 #include <string>
@@ -10,9 +10,8 @@
 
 namespace foretoken::base {
 
-// `unfinished` is a second path in the folder, which holds the bytes until they are complete. Only its owner may read
+// PATH.unfinished holds the bytes until they are complete, so a path has one writer at a time. Only its owner may read
 // the file, unless `mode` says otherwise. Errors: the system's, with the path.
-absl::Status WriteFile(const std::string& path, absl::string_view bytes, const std::string& unfinished,
-                       int mode = 0600);
+absl::Status WriteFile(const std::string& path, absl::string_view bytes, int mode = 0600);
 
 }  // namespace foretoken::base

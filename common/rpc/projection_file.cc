@@ -5,7 +5,8 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/system_random.h"
+#include "common/base/file_lock.h"
+#include "common/base/status_macros.h"
 #include "common/base/write_file.h"
 
 namespace foretoken::rpc {
@@ -19,8 +20,10 @@ absl::Status WriteProjection(const std::string& directory, absl::string_view dig
   const std::string path = ProjectionPath(directory, digest);
   std::error_code error;
   if (std::filesystem::file_size(path, error) == bytes.size() && !error) return absl::OkStatus();
-  return base::WriteFile(path, bytes, absl::StrCat(path, ".unfinished-", absl::Hex(base::SystemRandomBits())),
-                         kReadableByAll);
+  const absl::StatusOr<base::FileLock> lock = base::FileLock::Take(path + ".lock");
+  if (absl::IsFailedPrecondition(lock.status())) return absl::OkStatus();  // another proposer writes the same bytes
+  FT_RETURN_IF_ERROR(lock.status());
+  return base::WriteFile(path, bytes, kReadableByAll);
 }
 
 }  // namespace foretoken::rpc

@@ -161,7 +161,7 @@ absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> 
                  text.tokens.size() * sizeof(int32_t));  // as in memory
   }
   absl::StrAppend(&bytes, AsBytes(DigestOf(bytes)));
-  return base::WriteFile(path, bytes, path + ".unfinished");
+  return base::WriteFile(path, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<SuffixSnapshotFile>> SuffixSnapshotFile::Open(const std::string& path) {

@@ -76,8 +76,8 @@ bool ProjectionReader::ReadFile() {
     return is_cancelled_;
   };
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(wanted_.file, ignored))
-    return false;  // it need not be there; a pipe would wait
+  // It need not be there, and to open a pipe would wait for its writer.
+  if (!std::filesystem::is_regular_file(wanted_.file, ignored)) return false;
   std::ifstream file(wanted_.file, std::ios::binary);
   while (bytes_.size() < wanted_.num_bytes && !is_cancelled()) {
     const size_t begin = bytes_.size();

@@ -120,7 +120,8 @@ TEST(ChatTemplate, RefusesATemplateThatCannotBeParsed) {
   EXPECT_FALSE(Render("{{ nothing() }}", {}).ok());
 }
 
-// A release build of the engine once took them, and rendered what is not there.
+// The Jinja engine checks the parts of a statement by assertions, which release builds leave out. Such a template would
+// then be rendered with a part that does not exist.
 TEST(ChatTemplate, RefusesStatementsOfTheWrongParts) {
   for (const char* source :
        {"{{ f(1=2) }}", "{{ f(a.b=2) }}", "{% for 1 in messages %}{% endfor %}", "{{ messages | 1 }}",

@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
+#include "common/base/file_lock.h"
 #include "common/base/mapped_file.h"
 #include "tests/testing/temp_dir.h"
 
@@ -17,11 +19,33 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TempDir;
 
-TEST(ProjectionFile, HasTheBytesUnderTheDigestAndNothingElseIsLeft) {
+TEST(ProjectionFile, HasTheBytesUnderTheDigestAndNothingUnfinishedIsLeft) {
   const TempDir directory;
   ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
   EXPECT_EQ(base::ReadFile(ProjectionPath(directory.path(), "abc")).value(), "bytes");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 1);
+  EXPECT_FALSE(std::filesystem::exists(ProjectionPath(directory.path(), "abc") + ".unfinished"));
+}
+
+TEST(ProjectionFile, IsWrittenByOneProcessAtATime) {
+  const TempDir directory;
+  const std::string path = ProjectionPath(directory.path(), "abc");
+  {
+    const auto other = base::FileLock::Take(path + ".lock");
+    ASSERT_TRUE(other.ok());
+    EXPECT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  EXPECT_EQ(base::ReadFile(path).value(), "bytes");
+}
+
+// Proposers that are killed while they write would otherwise fill the disk.
+TEST(ProjectionFile, ReplacesWhatACutOffWriterLeft) {
+  const TempDir directory;
+  directory.Write("abc.projection.unfinished", "longer than the bytes");
+  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
+  EXPECT_EQ(base::ReadFile(ProjectionPath(directory.path(), "abc")).value(), "bytes");
+  EXPECT_FALSE(std::filesystem::exists(ProjectionPath(directory.path(), "abc") + ".unfinished"));
 }
 
 TEST(ProjectionFile, IsReplacedIfAWriterWasCutOff) {

@@ -257,7 +257,7 @@ TEST(ProposerFeatures, AProjectionThatTheDrafterLeftInADirectoryIsReadThere) {
 TEST(ProposerFeatures, ADrafterServesIfItCannotLeaveItsProjection) {
   const testing::CapturedLog log;
   Drafter drafter(Projected(7), {}, "ngram", "/nowhere");
-  EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr("projection_directory: NOT_FOUND: cannot create /nowhere/"));
+  EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr("projection_directory: NOT_FOUND: cannot open /nowhere/"));
   EXPECT_TRUE(IsConnected(*MakePool({drafter.spec()}, Options())));
 }
 
