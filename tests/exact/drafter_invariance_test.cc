@@ -161,7 +161,7 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
   EngineOptions tight = Arriving(/*seed=*/12, /*max_running=*/16);
   tight.num_blocks = 22;  // the longest request needs 21
   check("all at once, with little memory", all, tight);
-  EXPECT_GT(prediction_count().num_accepted, num_tokens / 20);
+  EXPECT_GT(prediction_count().num_accepted, num_tokens / 40);
   EXPECT_GT(stats_.num_preemptions, 0);
   EXPECT_GT(num_accepted(), num_tokens / 10);
   return truth;
@@ -230,6 +230,7 @@ TEST_F(DrafterInvarianceControl, NoticesNoiseThatDependsOnTheTree) {
 TEST_F(DrafterInvarianceControl, NoticesOneBitOfALogProbability) {
   EXPECT_GT(NumDifferences([](kernels::Backend& real, const kernels::AcceptTreesArgs& args) {
               real.AcceptTrees(args);
+              real.Synchronize();
               for (kernels::AcceptedPath& path : args.paths) {
                 if (path.logprobs.size() < 2) continue;
                 float& logprob = path.logprobs[1].token.logprob;

@@ -19,6 +19,7 @@
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/exact_models.h"
 #include "tests/testing/models/quantized_twins.h"
+#include "tests/testing/models/test_device.h"
 #include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 #include "verifier_service/engine/engine.h"
@@ -81,6 +82,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     const bool has_integers = GetParam().starts_with("demo_") || GetParam() == "awq" || GetParam() == "q4_k_m";
     if (has_integers && testing::TestDevice() != "cpu") GTEST_SKIP() << "only the CPU has integers";
+    if (!testing::TestDeviceRuns(GetParam())) GTEST_SKIP() << "only the CPU has experts";
   }
 
   static int32_t Vocabulary() {

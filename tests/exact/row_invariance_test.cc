@@ -17,6 +17,7 @@
 #include "kernels/make_backend.h"
 #include "tests/testing/models/exact_models.h"
 #include "tests/testing/models/known_sequence.h"
+#include "tests/testing/models/test_device.h"
 
 namespace foretoken::testing {
 namespace {
@@ -100,6 +101,9 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 
 class RowInvariance : public ::testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    if (!TestDeviceRuns(GetParam().model.name)) GTEST_SKIP() << "only the CPU has experts";
+  }
   static LoadedModel Load(int num_threads = 1) {
     return LoadExactModel(GetParam().model, {.num_threads = num_threads,
                                              .isa = GetParam().isa,

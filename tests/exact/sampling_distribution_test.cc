@@ -319,6 +319,7 @@ TEST_F(SamplingDistributionControl, RejectsARuleThatTriesAgainUntilItAccepts) {
         args.trees = trees;
         args.paths = again;
         real.AcceptTrees(args);
+        real.Synchronize();
         for (size_t i = 0; i < trees.size(); ++i) {
           if (again[i].token_ids.size() > paths[i].token_ids.size()) paths[i] = again[i];
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend whose acceptance rule comes from the test, for rules that are wrong on purpose.
+// A backend whose acceptance rule comes from the test, for rules that are wrong on purpose. A rule that reads or
+// changes paths synchronises the backend first, because a GPU has not written them yet.
 #pragma once
 
 #include <functional>
