@@ -12,6 +12,7 @@ namespace foretoken::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kTogether = 8;  // columns of a thread that are read together: a few rows take as long as their reads wait
 
 // The weight has the rows of ids from first_token_id on. If `is_part`, other ids give zeros.
 struct HeldRows {
@@ -25,8 +26,18 @@ __global__ void EmbedRow(HeldRows held, const int32_t* token_ids, float* out, in
   const int64_t held_row = token_ids[row] - held.first_token_id;
   const bool is_held = held_row >= 0 && held_row < held.weight.num_outputs;
   if (!is_held && !held.is_part) __trap();
-  for (int64_t i = threadIdx.x; i < num_columns; i += kThreads) {
-    out[row * num_columns + i] = is_held ? held.weight.Element(held_row, i) : 0.0f;
+  for (int64_t begin = threadIdx.x; begin < num_columns; begin += kTogether * kThreads) {
+    float values[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t column = begin + i * kThreads;
+      values[i] = is_held && column < num_columns ? held.weight.Element(held_row, column) : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t column = begin + i * kThreads;
+      if (column < num_columns) out[row * num_columns + column] = values[i];
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The norm: one block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
 // Mean squares: one block per row and part. Bytes moved: the row once in.
+// A few rows take as long as their reads wait for memory, so a thread starts several reads before it needs the first.
 #include <cmath>
 
 #include "kernels/check.h"
@@ -12,12 +13,21 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
+
+// Columns of a thread that are read together.
+constexpr int kTogether = 8;
 
 __device__ float MeanSquare(const float* x, int64_t num_columns) {
   __shared__ float scratch[kThreads];
   float sum = 0;
-  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) sum = fmaf(x[c], x[c], sum);
+  for (int64_t begin = threadIdx.x; begin < num_columns; begin += kTogether * kThreads) {
+    float values[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) values[i] = begin + i * kThreads < num_columns ? x[begin + i * kThreads] : 0;
+#pragma unroll
+    for (const float value : values) sum = fmaf(value, value, sum);
+  }
   return BlockSum<kThreads>(sum, scratch) / static_cast<float>(num_columns);
 }
 
@@ -27,12 +37,25 @@ __global__ void NormRow(RmsNormArgs args) {
   const float* x = args.x.as<float>() + row * num_columns;
   const float inverse = 1.0f / sqrtf(MeanSquare(x, num_columns) + args.eps);
   const int64_t first = blockIdx.x * num_columns;
-  for (int64_t c = threadIdx.x; c < num_columns; c += kThreads) {
-    const float normed = x[c] * inverse * args.gain[c];
-    if (args.mode == OutputMode::kAdd) {
-      args.out.as<float>()[first + c] += normed;
-    } else {
-      args.out.as<uint16_t>()[first + c] = Bf16FromFloat(normed);
+  const bool adds = args.mode == OutputMode::kAdd;
+  for (int64_t begin = threadIdx.x; begin < num_columns; begin += kTogether * kThreads) {
+    float normed[kTogether], present[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t c = begin + i * kThreads;
+      if (c >= num_columns) continue;
+      normed[i] = x[c] * inverse * args.gain[c];
+      if (adds) present[i] = args.out.as<float>()[first + c];
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int64_t c = begin + i * kThreads;
+      if (c >= num_columns) continue;
+      if (adds) {
+        args.out.as<float>()[first + c] = present[i] + normed[i];
+      } else {
+        args.out.as<uint16_t>()[first + c] = Bf16FromFloat(normed[i]);
+      }
     }
   }
 }

@@ -259,6 +259,10 @@ int Main() {
   if (!as_json) {
     std::printf("8B shape, %ld layers, %.2f GB of matrices, %s\n", sizes.model.num_layers, 1e-9 * model.matrix_bytes(),
                 backend.Describe().c_str());
+    if (absl::GetFlag(FLAGS_device) == "cuda") {
+      std::printf("many rows are multiplied by %s\n",
+                  kernels::cuda::QueryDevice().has_group_mma ? "groups of warps" : "single warps");
+    }
     if (!model.product_tuning().empty()) std::printf("%s\n", model.product_tuning().c_str());
   }
   Findings findings;

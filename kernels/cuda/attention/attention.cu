@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per piece of queries (attention_queries.cuh), K/V head and, with few rows, split. A piece is 16 queries per
-// warp. With 4 heads to a K/V head, 64 queries are 16 rows of a tree or a chunk. The block's threads copy tiles into a
-// ring of shared memory, with one barrier per tile. Meanwhile its warps, each for its 16 queries, attend to the newest
-// complete tile. Then each warp by itself visits the tiles that hold its rows' ancestors.
+// One block per piece of queries (attention_queries.cuh) and K/V head, or with few rows several that share the splits.
+// A piece is 16 queries per warp. With 4 heads to a K/V head, 64 queries are 16 rows of a tree or a chunk. The block's
+// threads copy tiles into a ring of shared memory, with one barrier per tile. Meanwhile its warps, each for its 16
+// queries, attend to the newest complete tile. Then each warp by itself visits the tiles that hold its rows' ancestors.
 //
 // Bytes moved: K and V once per piece, so once per segment of at most 64 queries, and one partial result per split,
 // query and dimension. With 64 queries the partial results are 6 % of K and V at 32k positions, and half at 4k. Tiles
@@ -41,28 +41,32 @@ __device__ void ForEachPair(int query, int32_t head_dim, const Function& functio
 
 template <int kSteps>
 __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kSteps>::kBlocksPerProcessor)
-    AttendSplitOfPiece(AttentionArgs args, Partials partials) {
+    AttendSplitsOfPiece(AttentionArgs args, int32_t blocks_per_piece, Partials partials) {
   using Shape = BlockShape<kSteps>;
-  const auto number = static_cast<int32_t>(blockIdx.x) / kAttentionSplits;
-  const auto split = static_cast<int32_t>(blockIdx.x) % kAttentionSplits;
+  const auto number = static_cast<int32_t>(blockIdx.x) / blocks_per_piece;
   const QueryPiece piece = PieceOf(args.batch, GroupOf(args), Shape::kQueries, number);
   if (piece.begin >= piece.end) return;
   const BlockTask task = MakeTask<kSteps>(args, piece);
-  if (!HasTilesInSplit(task.visible, split)) return;
-  const TileSoftmax<kSteps> softmax = AttendSplit(task, LoadQueries<kSteps>(task), split);
-
+  const TileQueries<kSteps> queries = LoadQueries<kSteps>(task);
   const int32_t head_dim = args.kv.head_dim;
+#pragma unroll 1
+  for (auto split = static_cast<int32_t>(blockIdx.x) % blocks_per_piece; split < kAttentionSplits;
+       split += blocks_per_piece) {
+    if (!HasTilesInSplit(task.visible, split)) continue;
+    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split);
 #pragma unroll
-  for (int i = 0; i < kLaneQueries; ++i) {
-    const LaneQuery& query = task.warp.queries[i];
-    if (!HasTilesInSplit(query.visible, split)) continue;
-    const int64_t index = int64_t{query.index} * kAttentionSplits + split;
-    partials.max[index] = softmax.max[i];
-    partials.sum[index] = softmax.sum[i];
-    ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
-      const float* sums = softmax.out[element / 4].sums + element % 4;
-      *reinterpret_cast<FloatPair*>(partials.out + index * head_dim + dim) = {sums[0], sums[1]};
-    });
+    for (int i = 0; i < kLaneQueries; ++i) {
+      const LaneQuery& query = task.warp.queries[i];
+      if (!HasTilesInSplit(query.visible, split)) continue;
+      const int64_t index = int64_t{query.index} * kAttentionSplits + split;
+      partials.max[index] = softmax.max[i];
+      partials.sum[index] = softmax.sum[i];
+      ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
+        const float* sums = softmax.out[element / 4].sums + element % 4;
+        *reinterpret_cast<FloatPair*>(partials.out + index * head_dim + dim) = {sums[0], sums[1]};
+      });
+    }
+    __syncthreads();  // the next split's copies use the same ring
   }
 }
 
@@ -73,14 +77,23 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args,
   const int32_t head_dim = args.kv.head_dim;
   const int64_t query = int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
   const Positions visible = KeysOfRow(args, static_cast<int32_t>(blockIdx.x)).visible;
+  const int64_t first = query * kAttentionSplits;
   for (auto dim = static_cast<int32_t>(threadIdx.x); dim < head_dim; dim += kMergeThreads) {
+    float outs[kAttentionSplits], maxima[kAttentionSplits], sums[kAttentionSplits];
+#pragma unroll
+    for (int32_t split = 0; split < kAttentionSplits; ++split) {  // all reads at once; they take most of the time
+      if (!HasTilesInSplit(visible, split)) continue;
+      outs[split] = partials.out[(first + split) * head_dim + dim];
+      maxima[split] = partials.max[first + split];
+      sums[split] = partials.sum[first + split];
+    }
     MergedSoftmax merged;
     float out = 0;
+#pragma unroll
     for (int32_t split = 0; split < kAttentionSplits; ++split) {
       if (!HasTilesInSplit(visible, split)) continue;
-      const int64_t index = query * kAttentionSplits + split;
-      const MergedSoftmax::Factors factors = merged.Add(partials.max[index], partials.sum[index]);
-      out = factors.Merge(out, partials.out[index * head_dim + dim]);
+      const MergedSoftmax::Factors factors = merged.Add(maxima[split], sums[split]);
+      out = factors.Merge(out, outs[split]);
     }
     args.out.as<uint16_t>()[query * head_dim + dim] = Bf16FromFloat(merged.Output(out));
   }
@@ -134,7 +147,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
 
 struct PieceLaunch {
   const AttentionArgs& args;
-  SplitWork work;
+  int32_t blocks_per_piece;
   Partials partials;
   cudaStream_t stream;
 };
@@ -147,18 +160,17 @@ void LaunchPieces(const PieceLaunch& launch) {
   const int64_t num_heads = args.q.shape[1] / args.kv.head_dim, num_rows = args.batch.num_rows;
   const int64_t num_pieces =
       MaxPieces(num_rows * (num_heads / args.kv.num_kv_heads), args.batch.num_segments, Shape::kQueries);
-  const auto grid = [&](int64_t blocks_per_piece) {
-    return dim3(static_cast<unsigned>(num_pieces * blocks_per_piece), static_cast<unsigned>(args.kv.num_kv_heads));
-  };
-  LaunchShape shape{.grid = grid(1), .block = dim3(Shape::kThreads), .stream = launch.stream};
-  if (launch.work == SplitWork::kOneBlock) {
+  LaunchShape shape{.grid = dim3(static_cast<unsigned>(num_pieces * launch.blocks_per_piece),
+                                 static_cast<unsigned>(args.kv.num_kv_heads)),
+                    .block = dim3(Shape::kThreads),
+                    .stream = launch.stream};
+  if (launch.blocks_per_piece == 1) {
     shape.shared_bytes = sizeof(MergingMemory<kSteps>);
     FT_CUDA_CHECK(Launch(AttendPiece<kSteps>, shape, args));
     return;
   }
-  shape.grid = grid(kAttentionSplits);
   shape.shared_bytes = sizeof(BlockMemory<kSteps>);
-  FT_CUDA_CHECK(Launch(AttendSplitOfPiece<kSteps>, shape, args, launch.partials));
+  FT_CUDA_CHECK(Launch(AttendSplitsOfPiece<kSteps>, shape, args, launch.blocks_per_piece, launch.partials));
   shape = {.grid = dim3(static_cast<unsigned>(num_rows), static_cast<unsigned>(num_heads)),
            .block = dim3(kMergeThreads),
            .stream = launch.stream};
@@ -175,18 +187,32 @@ void LaunchForHeadDim(const PieceLaunch& launch) {
 
 }  // namespace
 
-SplitWork ChooseSplitWork(int64_t num_rows, int64_t num_heads) {
+int32_t ChooseBlocksPerPiece(const AttentionCounts& counts) {
   // With 64 queries per block this many fill a GPU of up to 256 places. Their partial results take 128 MiB for each 128
   // dimensions.
   constexpr int64_t kQueriesThatFillAGpu = 256 * 64;
-  return num_rows * num_heads < kQueriesThatFillAGpu ? SplitWork::kBlockPerSplit : SplitWork::kOneBlock;
+  if (counts.num_rows * counts.num_heads >= kQueriesThatFillAGpu) return 1;
+  // More blocks than a GPU has places would only look up their queries more often. Four at least share a long context.
+  constexpr int64_t kPlaces = 256;
+  constexpr int32_t kMinBlocks = 4;
+  const int64_t num_pieces =
+      MaxPieces(counts.num_rows * counts.num_heads / counts.num_kv_heads, counts.num_segments, 64) *
+      counts.num_kv_heads;
+  int32_t blocks_per_piece = kAttentionSplits;
+  while (blocks_per_piece > kMinBlocks && num_pieces * blocks_per_piece > kPlaces) blocks_per_piece /= 2;
+  return blocks_per_piece;
 }
 
 void Attention(const AttentionArgs& args, cudaStream_t stream) {
-  Attention(args, ChooseSplitWork(args.batch.num_rows, args.q.shape[1] / args.kv.head_dim), stream);
+  Attention(args,
+            ChooseBlocksPerPiece({.num_rows = args.batch.num_rows,
+                                  .num_segments = args.batch.num_segments,
+                                  .num_heads = args.q.shape[1] / args.kv.head_dim,
+                                  .num_kv_heads = args.kv.num_kv_heads}),
+            stream);
 }
 
-void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream) {
+void Attention(const AttentionArgs& args, int32_t blocks_per_piece, cudaStream_t stream) {
   const int32_t head_dim = args.kv.head_dim;
   const int64_t num_columns = args.q.shape[1];
   FT_CHECK(args.q.dtype == DType::kF32 && args.out.dtype == DType::kBF16);
@@ -195,12 +221,12 @@ void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream) {
   FT_CHECK(!args.window.has_value() || *args.window > 0);
   FT_CHECK(args.sinks == nullptr);  // only models with experts have any, which this backend refuses
   if (args.batch.num_rows == 0) return;
-  if (work == SplitWork::kOneBlock) return LaunchForHeadDim({args, work, {}, stream});
+  if (blocks_per_piece == 1) return LaunchForHeadDim({args, blocks_per_piece, {}, stream});
   const int64_t num_results = args.batch.num_rows * (num_columns / head_dim) * kAttentionSplits;
   const StreamScratch scratch(num_results * (head_dim + 2) * sizeof(float), stream);
   auto* out = static_cast<float*>(scratch.data());
   float* max = out + num_results * head_dim;
-  LaunchForHeadDim({args, work, {out, max, max + num_results}, stream});
+  LaunchForHeadDim({args, blocks_per_piece, {out, max, max + num_results}, stream});
 }
 
 }  // namespace foretoken::kernels::cuda

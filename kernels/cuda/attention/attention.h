@@ -29,16 +29,19 @@ inline constexpr int32_t kAttentionTile = 32;
 inline constexpr int32_t kAttentionSplits = 16;
 inline constexpr int kMaxAttentionHeadDim = 256;
 
-// The blocks that compute the splits of some queries. Both give the same bits.
-enum class SplitWork {
-  kBlockPerSplit,  // one block per split, so that few queries with long contexts fill a GPU; a second kernel merges
-  kOneBlock,       // one block for all splits, in order, merged at once: nothing passes through memory
+// How many blocks share the splits of some queries: a power of two up to kAttentionSplits. All give the same bits. With
+// several, few queries fill a GPU, and a second kernel merges the splits. One block merges them itself, so nothing
+// passes through memory. Chooses by counts alone, so that a launch can be recorded before the batch is known.
+struct AttentionCounts {
+  int64_t num_rows = 0;
+  int64_t num_segments = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
 };
-// Chooses by counts alone, so that a launch can be recorded before the batch is known.
-SplitWork ChooseSplitWork(int64_t num_rows, int64_t num_heads);
+int32_t ChooseBlocksPerPiece(const AttentionCounts& counts);
 
 // Heads have at most kMaxAttentionHeadDim dimensions.
 void Attention(const AttentionArgs& args, cudaStream_t stream);
-void Attention(const AttentionArgs& args, SplitWork work, cudaStream_t stream);
+void Attention(const AttentionArgs& args, int32_t blocks_per_piece, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

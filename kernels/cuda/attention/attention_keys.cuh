@@ -27,7 +27,12 @@ struct HeadCache {
 
   __device__ HeadCache(const AttentionArgs& args, int32_t kv_head)
       : kv(args.kv), k(kv.part(args.layer, 0)), v(kv.part(args.layer, 1)), kv_head(kv_head) {}
-  __device__ size_t Offset(int32_t slot) const { return kv.slot_offset(slot, kv_head); }
+  // kv.slot_offset, with 32 bits as long as they suffice: a GPU has fewer than 2^32 token's heads in its memory.
+  __device__ size_t Offset(int32_t slot) const {
+    const auto at = static_cast<uint32_t>(slot);
+    const uint32_t token_head = (at / kKvBlockSize * kv.num_kv_heads + kv_head) * kKvBlockSize + at % kKvBlockSize;
+    return size_t{token_head} * static_cast<uint32_t>(kv.head_dim);
+  }
 };
 
 // A tile in shared memory. Zeros fill its dimensions up to whole steps. A chunk is eight elements, 16 bytes.
@@ -42,8 +47,8 @@ struct SharedTile {
 
   // Eight consecutive keys have a chunk in eight different places of their 128 bytes, so no two are in the same banks.
   // A step has two chunks, and four steps are 128 bytes.
-  static __device__ int Offset(int key, int step, int chunk_of_step) {
-    const int place = step % 4 * 2 ^ (key % 8 ^ chunk_of_step);
+  static __device__ unsigned Offset(unsigned key, unsigned step, unsigned chunk_of_step) {
+    const unsigned place = step % 4 * 2 ^ (key % 8 ^ chunk_of_step);
     return (key * kStrideChunks + step / 4 * 8 + place) * kChunkElements;
   }
 
@@ -70,6 +75,7 @@ struct SharedTile {
 struct TileBlocks {
   int32_t blocks[kBlocksPerTile] = {};
 
+  TileBlocks() = default;
   __device__ TileBlocks(const int32_t* block_table, int32_t tile, int32_t end_position) {
     const int32_t end_block = (end_position + kKvBlockSize - 1) / kKvBlockSize;
 #pragma unroll
@@ -77,7 +83,12 @@ struct TileBlocks {
       if (tile * kBlocksPerTile + i < end_block) blocks[i] = block_table[tile * kBlocksPerTile + i];
     }
   }
-  __device__ int32_t SlotOf(int key) const { return blocks[key / kKvBlockSize] * kKvBlockSize + key % kKvBlockSize; }
+  __device__ int32_t SlotOf(int key) const {
+    int32_t block = blocks[0];  // chosen and not indexed, because an index would put the blocks into local memory
+#pragma unroll
+    for (int i = 1; i < kBlocksPerTile; ++i) block = key >= i * kKvBlockSize ? blocks[i] : block;
+    return block * kKvBlockSize + key % kKvBlockSize;
+  }
 };
 
 // Copies element by element and waits, for heads whose keys do not all lie on 16-byte boundaries.
@@ -98,23 +109,32 @@ __device__ void CopyElements(const HeadCache& cache, const Positions& there, con
 }
 
 // Starts to copy the tile's keys `there`, counted from its first, and fills the rest with zeros. Each group of kThreads
-// consecutive threads of the block copies a tile. offset_of(key) is the place of a key in `there`.
+// consecutive threads of the block copies a tile. offset_of(key) is the place of a key in `there`, and any place in the
+// cache for other keys. A thread copies the same chunk of several keys.
 template <int kThreads, int kSteps, typename OffsetOf>
 __device__ void StartCopy(const HeadCache& cache, const Positions& there, const OffsetOf& offset_of,
                           SharedTile<kSteps>& to) {
-  constexpr int kChunks = SharedTile<kSteps>::kChunks, kChunkElements = SharedTile<kSteps>::kChunkElements;
+  using Tile = SharedTile<kSteps>;
+  constexpr int kChunkElements = Tile::kChunkElements, kKeysAtOnce = kThreads / Tile::kStrideChunks;
+  static_assert(kThreads % Tile::kStrideChunks == 0 && kAttentionTile % kKeysAtOnce == 0);
   if (cache.kv.head_dim % kChunkElements != 0) {
     CopyElements<kThreads>(cache, there, offset_of, to);
     return;
   }
+  const auto chunk = static_cast<int>(threadIdx.x % Tile::kStrideChunks);
+  const auto first_key = static_cast<int>(threadIdx.x % kThreads / Tile::kStrideChunks);
+  if (chunk >= Tile::kChunks) return;
+  const bool has_dims = chunk * kChunkElements < cache.kv.head_dim;
+  const uint16_t* const k = cache.k + (has_dims ? chunk * kChunkElements : 0);
+  const uint16_t* const v = cache.v + (has_dims ? chunk * kChunkElements : 0);
 #pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x) % kThreads; i < kAttentionTile * kChunks; i += kThreads) {
-    const int key = i / kChunks, chunk = i % kChunks, offset = SharedTile<kSteps>::Offset(key, chunk / 2, chunk % 2);
-    const bool is_there = there.Has(key) && chunk * kChunkElements < cache.kv.head_dim;
-    const size_t from = is_there ? offset_of(key) + chunk * kChunkElements : 0;
-    const uint32_t num_bytes = is_there ? kChunkElements * sizeof(uint16_t) : 0;
-    ptx::CopyAsync16(to.k + offset, cache.k + from, num_bytes);
-    ptx::CopyAsync16(to.v + offset, cache.v + from, num_bytes);
+  for (int i = 0; i < kAttentionTile; i += kKeysAtOnce) {
+    const int key = first_key + i;
+    const unsigned offset = Tile::Offset(key, static_cast<unsigned>(chunk) / 2, static_cast<unsigned>(chunk) % 2);
+    const uint32_t num_bytes = has_dims && there.Has(key) ? kChunkElements * sizeof(uint16_t) : 0;
+    const size_t from = offset_of(key);
+    ptx::CopyAsync16(to.k + offset, k + from, num_bytes);
+    ptx::CopyAsync16(to.v + offset, v + from, num_bytes);
   }
 }
 

@@ -104,11 +104,13 @@ __device__ inline QueryPiece PieceOf(const BatchView& batch, int32_t group, int3
   const auto first_number = [&](int32_t segment) {
     return (batch.segment_begins[segment] * group + segment * (piece_queries - 1)) / piece_queries;
   };
-  int32_t segment = 0, beyond = batch.num_segments;  // finds the last segment whose first number is not above `number`
-  while (beyond - segment > 1) {
-    const int32_t middle = segment + (beyond - segment) / 2;
-    (first_number(middle) <= number ? segment : beyond) = middle;
+  // The last segment whose first number is not above `number`. The lanes look at 32 at a time, because each look takes
+  // as long as memory does.
+  int32_t segment = 0;
+  for (auto i = static_cast<int32_t>(threadIdx.x) % kWarpThreads; i < batch.num_segments; i += kWarpThreads) {
+    if (first_number(i) <= number) segment = i;
   }
+  segment = __reduce_max_sync(0xffffffffu, segment);
   const int32_t num_queries = (batch.segment_begins[segment + 1] - batch.segment_begins[segment]) * group;
   const int32_t begin = (number - first_number(segment)) * piece_queries;
   return {segment, begin, begin + piece_queries < num_queries ? begin + piece_queries : num_queries};
@@ -116,7 +118,7 @@ __device__ inline QueryPiece PieceOf(const BatchView& batch, int32_t group, int3
 
 // The number of heads that share a K/V head.
 __device__ inline int32_t GroupOf(const AttentionArgs& args) {
-  return static_cast<int32_t>(args.q.shape[1] / args.kv.head_dim) / args.kv.num_kv_heads;
+  return static_cast<int32_t>(args.q.shape[1]) / args.kv.head_dim / args.kv.num_kv_heads;
 }
 
 // A lane has two of a warp's 16 queries: the queries in rows l / 4 and l / 4 + 8 of the products. They have index 0 and

@@ -29,9 +29,9 @@ struct BlockShape {
   static constexpr int kThreads = kWarps * kWarpThreads;
   static constexpr int kQueries = kWarps * kMmaRows;
   static constexpr int kOutElements = 2 * kSteps * 4;  // of a lane
-  // Blocks per multiprocessor when a block does one split. They keep 48 KiB and more of copies in flight, in 228 KiB of
-  // shared memory. The registers suffice for as many.
-  static constexpr int kBlocksPerProcessor = 3;
+  // Blocks per multiprocessor where several share the splits. They keep 48 KiB and more of copies in flight each. A
+  // third one would cost so many registers that those of the others spill, which was slower on an H200.
+  static constexpr int kBlocksPerProcessor = 2;
 };
 
 // The block's shared memory. A kernel that needs more puts it behind.
@@ -108,23 +108,30 @@ __device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kStep
   };
   const Positions visible[kLaneQueries] = {visible_to(task.warp.queries[0]), visible_to(task.warp.queries[1])};
   const int32_t first = FirstTileOfSplit(task.shared.begin, split), end = EndTile(task.shared);
-  int32_t next = first;
-  TileBlocks next_blocks(task.block_table, next, task.shared.end);
-  const auto start_next_copy = [&](int stage) {
-    const auto offset_of = [&](int key) { return task.cache.Offset(next_blocks.SlotOf(key)); };
-    if (next < end) {
-      StartCopy<Shape::kThreads>(task.cache, task.shared.CountedFrom(next * kAttentionTile), offset_of, ring[stage]);
+  const auto start_copy = [&](int32_t tile, const TileBlocks& blocks, int stage) {
+    const auto offset_of = [&](int key) { return task.cache.Offset(blocks.SlotOf(key)); };
+    if (tile < end) {
+      StartCopy<Shape::kThreads>(task.cache, task.shared.CountedFrom(tile * kAttentionTile), offset_of, ring[stage]);
     }
     ptx::CommitCopies();
-    next += kAttentionSplits;
-    next_blocks = TileBlocks(task.block_table, next, task.shared.end);  // read long before they are needed
   };
-  for (int stage = 0; stage < kStages - 1; ++stage) start_next_copy(stage);
+  // Blocks are read long before they are needed, the first of them together.
+  TileBlocks first_blocks[kStages];
+#pragma unroll
+  for (int i = 0; i < kStages; ++i) {
+    first_blocks[i] = TileBlocks(task.block_table, first + i * kAttentionSplits, task.shared.end);
+  }
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) start_copy(first + i * kAttentionSplits, first_blocks[i], i);
+  int32_t next = first + (kStages - 1) * kAttentionSplits;
+  TileBlocks next_blocks = first_blocks[kStages - 1];
   int stage = 0;
   for (int32_t tile = first; tile < end; tile += kAttentionSplits) {
     ptx::WaitForCopies<kStages - 2>();
     __syncthreads();
-    start_next_copy((stage + kStages - 1) % kStages);
+    start_copy(next, next_blocks, (stage + kStages - 1) % kStages);
+    next += kAttentionSplits;
+    next_blocks = TileBlocks(task.block_table, next, task.shared.end);
     const int32_t tile_begin = tile * kAttentionTile;
     if (task.warp.shared.begin < tile_begin + kAttentionTile && tile_begin < task.warp.shared.end) {
       AttendTile(queries, ring[stage], tile_begin, visible, softmax);

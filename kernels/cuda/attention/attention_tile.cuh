@@ -49,10 +49,18 @@ struct TileQueries {
   float cap = 0;    // of scaled scores, in units of log2; 0: none
 };
 
-// q . k, scaled; minus infinity for keys that the query does not see. Each score is a chain over the dimensions.
+// True if all of the warp's queries see the whole tile.
+__device__ inline bool SeeWholeTile(int32_t tile_begin, const Positions (&visible)[kLaneQueries]) {
+  const auto sees_all = [&](const Positions& seen) {
+    return seen.begin <= tile_begin && tile_begin + kAttentionTile <= seen.end;
+  };
+  return !__any_sync(0xffffffffu, !sees_all(visible[0]) || !sees_all(visible[1]));
+}
+
+// q . k, scaled. Each score is a chain over the dimensions.
 template <int kSteps>
-__device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<kSteps>& keys, int32_t tile_begin,
-                          const Positions (&visible)[kLaneQueries], FragmentC (&scores)[2 * kTileHalves]) {
+__device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<kSteps>& keys,
+                          FragmentC (&scores)[2 * kTileHalves]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
@@ -63,15 +71,28 @@ __device__ void ScoreTile(const TileQueries<kSteps>& queries, const SharedTile<k
       MultiplyAdd(scores[2 * half + 1], queries.q[step], high);
     }
   }
+#pragma unroll
+  for (FragmentC& score : scores) {
+#pragma unroll
+    for (float& sum : score.sums) sum *= queries.scale;
+  }
+  if (queries.cap == 0) return;
+#pragma unroll
+  for (FragmentC& score : scores) {
+#pragma unroll
+    for (float& sum : score.sums) sum = queries.cap * tanhf(sum / queries.cap);
+  }
+}
+
+// Makes the scores of keys that a query does not see minus infinity.
+__device__ inline void HideScores(int32_t tile_begin, const Positions (&visible)[kLaneQueries],
+                                  FragmentC (&scores)[2 * kTileHalves]) {
   const int32_t first_column = tile_begin + static_cast<int32_t>(threadIdx.x) % kQuadLanes * 2;
 #pragma unroll
   for (int i = 0; i < 2 * kTileHalves; ++i) {
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const bool is_visible = visible[c / 2].Has(first_column + i * kMmaColumns + c % 2);
-      float score = scores[i].sums[c] * queries.scale;
-      if (queries.cap > 0) score = queries.cap * tanhf(score / queries.cap);
-      scores[i].sums[c] = is_visible ? score : -INFINITY;
+      if (!visible[c / 2].Has(first_column + i * kMmaColumns + c % 2)) scores[i].sums[c] = -INFINITY;
     }
   }
 }
@@ -131,15 +152,10 @@ __device__ void ShrinkOutputs(const float (&decay)[kLaneQueries], TileSoftmax<kS
 // True if one of a pair of bf16 is an infinity or a NaN: all bits of its exponent are ones.
 __device__ inline bool HasNonFinite(uint32_t pair) { return (((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u) != 0; }
 
-// True if one product with the tile's V may serve all queries. A weight of 0 hides a key that a query does not see,
-// unless the key's V is not finite.
+// False if one product with the tile's V may serve queries that see a part of it. A weight of 0 hides a key that a
+// query does not see, unless the key's V is not finite.
 template <int kSteps>
-__device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
-                          const Positions (&visible)[kLaneQueries]) {
-  const auto sees_all = [&](const Positions& seen) {
-    return seen.begin <= tile_begin && tile_begin + kAttentionTile <= seen.end;
-  };
-  if (!__any_sync(0xffffffffu, !sees_all(visible[0]) || !sees_all(visible[1]))) return true;
+__device__ bool HasNonFiniteV(const SharedTile<kSteps>& keys) {
   bool has_non_finite = false;
 #pragma unroll 1
   for (int step = 0; step < kSteps; ++step) {
@@ -151,7 +167,7 @@ __device__ bool MayShareV(const SharedTile<kSteps>& keys, int32_t tile_begin,
                        HasNonFinite(high.pairs[0]) || HasNonFinite(high.pairs[1]);
     }
   }
-  return !__any_sync(0xffffffffu, has_non_finite);
+  return __any_sync(0xffffffffu, has_non_finite);
 }
 
 // Sets the keys outside of `seen` to zero, in one half of a tile. Positions in `seen` count from the tile's first key.
@@ -218,11 +234,13 @@ __device__ void AttendTile(const TileQueries<kSteps>& queries, const SharedTile<
   FragmentC scores[2 * kTileHalves] = {};
   FragmentA weights[kTileHalves];
   float decay[kLaneQueries];
-  ScoreTile(queries, keys, tile_begin, visible, scores);
+  const bool is_whole = SeeWholeTile(tile_begin, visible);
+  ScoreTile(queries, keys, scores);
+  if (!is_whole) HideScores(tile_begin, visible, scores);
   RaiseMaxima(scores, softmax, decay);
   WeighTile(scores, decay, weights, softmax);
   ShrinkOutputs(decay, softmax);
-  if (MayShareV(keys, tile_begin, visible)) {
+  if (is_whole || !HasNonFiniteV(keys)) {
     AddV(keys, weights, softmax);
   } else {
     AddVOneByOne(keys, tile_begin, visible, weights, softmax);

@@ -51,6 +51,7 @@ DeviceFacts QueryDevice(int rank) {
   facts.name = properties.name;
   facts.capability = {properties.major, properties.minor};
   facts.has_code = HasCodeForDevice();
+  facts.has_group_mma = facts.has_code && HasGroupMma();
   return facts;
 }
 

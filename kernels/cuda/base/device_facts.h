@@ -27,6 +27,7 @@ struct DeviceFacts {
   std::string name;                   // of that device, as are all fields below
   CudaVersion capability;             // compute capability
   bool has_code = false;              // whether this build's kernels run on it
+  bool has_group_mma = false;         // whether they have ptx::GroupMma there
   size_t free_bytes = 0;
   size_t total_bytes = 0;
 };

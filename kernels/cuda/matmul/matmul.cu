@@ -45,11 +45,12 @@ Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows) {
 
 void MatMul(const MatMulArgs& args, cudaStream_t stream) {
   const int64_t num_rows = args.x.shape[0];
-  const int64_t num_tiles = AsCudaWeight(args.weight).packed().num_panels() * CeilDiv(num_rows, kTiledRows);
+  const CudaWeight& weight = AsCudaWeight(args.weight);
+  const int64_t num_tiles = weight.packed().num_panels() * CeilDiv(num_rows, kTiledRows);
   if (num_rows <= kSkinnyRows || num_tiles < kMinTiles) {
-    MatMulSkinny(args, stream);
+    MatMulSkinny(args, weight.matrix_unit(), stream);
   } else {
-    MatMulTiled(args, stream);
+    MatMulTiled(args, weight.matrix_unit(), stream);
   }
 }
 

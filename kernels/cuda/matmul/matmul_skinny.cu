@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block per (128 outputs, at most 64 rows, split). It has four warps, each for 32 of the outputs and all rows, so
-// that a row's inputs in shared memory serve four warps and each load of them serves two matrix steps.
-// Bytes moved: the weight once, in order, with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3, int8) or 4 KiB
-// (int4) in flight per block; the rows once per 128 outputs, from the second-level cache, at 64 rows half as many bytes
-// as the weight's. The rows are padded to 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
+// that a row's inputs in shared memory serve four warps and each load of them serves two matrix steps. With more than
+// 32 rows the four warps multiply together, if the GPU has such an instruction. Bytes moved: the weight once, in order,
+// with three slices of 16 KiB (bf16) or five of 8 KiB (e4m3, int8) or 4 KiB (int4) in flight per block; the rows once
+// per 128 outputs, from the second-level cache, at 64 rows half as many bytes as the weight's. The rows are padded to
+// 8, 16, 32 or 64. With 8 a step costs little beside the weight's bytes.
 //
 // A split's sums go to memory in the layout of the threads' registers, 16 bytes per fragment and thread side by side.
 // The block that arrives last at its tile reads the sums of all splits and adds them in order. It reads back its own
@@ -19,8 +20,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-template <WeightFormat kFormat, int kRowFragments>
-using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6>;
+template <WeightFormat kFormat, int kRowFragments, MatrixUnit kUnit>
+using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6, kUnit>;
 
 // The memory for the sums of splits, and a count of arrived blocks per tile. Null if the weight has one split.
 struct SplitSums {
@@ -93,9 +94,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) MultiplySplit(Product prod
   });
 }
 
-template <WeightFormat kFormat, int kRowFragments>
+template <WeightFormat kFormat, int kRowFragments, MatrixUnit kUnit = MatrixUnit::kWarps>
 void LaunchSkinny(const Product& product, uint32_t* arrivals, cudaStream_t stream) {
-  using Shape = SkinnyShape<kFormat, kRowFragments>;
+  using Shape = SkinnyShape<kFormat, kRowFragments, kUnit>;
   static_assert(Shape::kRows <= kSkinnyRows);
   const auto tiles_along = [](int64_t count, int tile) { return static_cast<unsigned>((count + tile - 1) / tile); };
   const auto output_tiles = static_cast<unsigned>(product.weight.num_panels());
@@ -117,35 +118,37 @@ void LaunchSkinny(const Product& product, uint32_t* arrivals, cudaStream_t strea
 }
 
 template <WeightFormat kFormat>
-void LaunchForRows(const Product& product, uint32_t* arrivals, cudaStream_t stream) {
+void LaunchForRows(const Product& product, MatrixUnit unit, uint32_t* arrivals, cudaStream_t stream) {
   if (product.num_rows <= 8) {
     LaunchSkinny<kFormat, 1>(product, arrivals, stream);
   } else if (product.num_rows <= 16) {
     LaunchSkinny<kFormat, 2>(product, arrivals, stream);
   } else if (product.num_rows <= 32) {
     LaunchSkinny<kFormat, 4>(product, arrivals, stream);
-  } else {
+  } else if (kFormat == WeightFormat::kE4m3 || unit == MatrixUnit::kWarps) {
     LaunchSkinny<kFormat, 8>(product, arrivals, stream);
+  } else if constexpr (kFormat != WeightFormat::kE4m3) {
+    LaunchSkinny<kFormat, 8, MatrixUnit::kGroups>(product, arrivals, stream);
   }
 }
 
 }  // namespace
 
-void MatMulSkinny(const MatMulArgs& args, cudaStream_t stream) {
+void MatMulSkinny(const MatMulArgs& args, MatrixUnit unit, cudaStream_t stream) {
   if (args.x.shape[0] == 0) return;
   const CudaWeight& weight = AsCudaWeight(args.weight);
   switch (weight.packed().format) {
     case WeightFormat::kBf16:
-      return LaunchForRows<WeightFormat::kBf16>(ProductOf(args), weight.arrivals(), stream);
+      return LaunchForRows<WeightFormat::kBf16>(ProductOf(args), unit, weight.arrivals(), stream);
     case WeightFormat::kInt8:
-      return LaunchForRows<WeightFormat::kInt8>(ProductOf(args), weight.arrivals(), stream);
+      return LaunchForRows<WeightFormat::kInt8>(ProductOf(args), unit, weight.arrivals(), stream);
     case WeightFormat::kInt4:
-      return LaunchForRows<WeightFormat::kInt4>(ProductOf(args), weight.arrivals(), stream);
+      return LaunchForRows<WeightFormat::kInt4>(ProductOf(args), unit, weight.arrivals(), stream);
     case WeightFormat::kE4m3:
       break;
   }
   const QuantizedRows rows(args.x, stream);
-  LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), weight.arrivals(), stream);
+  LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), unit, weight.arrivals(), stream);
 }
 
 }  // namespace foretoken::kernels::cuda

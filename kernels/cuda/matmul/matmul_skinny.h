@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/matmul/matrix_unit.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {
@@ -14,6 +15,7 @@ namespace foretoken::kernels::cuda {
 inline constexpr int kSkinnyRows = 64;  // more rows are computed this many at a time, and each pass reads the weight
 
 // If the weight has more than one split, its tiles, (N / 128) (T / 64), both rounded up, must be at most kMaxArrivals.
-void MatMulSkinny(const MatMulArgs& args, cudaStream_t stream);
+// An e4m3 weight, and at most 32 rows, are multiplied by warps, whatever the unit.
+void MatMulSkinny(const MatMulArgs& args, MatrixUnit unit, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

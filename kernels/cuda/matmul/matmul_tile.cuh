@@ -9,6 +9,9 @@
 // layout (weight_layout.h). A row's 128 bytes (bf16) or 64 (e4m3) are pieces of 16 bytes. Pieces are swapped from row
 // to row, so that the same piece of eight rows, which one matrix load reads, lies in eight different groups of banks.
 //
+// Where four warps multiply together (MatrixUnit::kGroups), the matrix unit itself reads the rows from shared memory,
+// in this very layout, while the block's threads copy a later slice.
+//
 // With an e4m3 weight the rows are e4m3 too (quantize_rows.h). Both are widened between shared memory and the matrix
 // unit (mma_e4m3.cuh). Integers become the bf16 that they stand for there, and their rows are bf16.
 #pragma once
@@ -21,6 +24,7 @@
 
 #include "kernels/cuda/base/mma.cuh"
 #include "kernels/cuda/base/ptx.cuh"
+#include "kernels/cuda/matmul/matrix_unit.h"
 #include "kernels/cuda/matmul/mma_e4m3.cuh"
 #include "kernels/cuda/matmul/numeric_class.h"
 #include "kernels/cuda/matmul/quantize_rows.h"
@@ -54,13 +58,14 @@ Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows);
 
 // A block's tile: warps side by side along outputs and rows. Each warp has fragments of 16 outputs and of 8 rows.
 template <WeightFormat kFormat_, int kOutputWarps_, int kRowWarps, int kOutputFragments_, int kRowFragments_,
-          int kStages_>
+          int kStages_, MatrixUnit kUnit_ = MatrixUnit::kWarps>
 struct TileShape {
   static constexpr WeightFormat kFormat = kFormat_;
   static constexpr int kOutputWarps = kOutputWarps_;
   static constexpr int kOutputFragments = kOutputFragments_;
   static constexpr int kRowFragments = kRowFragments_;
   static constexpr int kStages = kStages_;
+  static constexpr MatrixUnit kUnit = kUnit_;
 
   static constexpr int kThreads = kOutputWarps * kRowWarps * kWarpThreads;
   static constexpr int kRows = kRowWarps * kRowFragments * kMmaColumns;
@@ -90,18 +95,28 @@ class ProductTile {
   // Computes the sums of splits [begin, end), and calls take(split, sums) for each of them.
   template <typename Take>
   __device__ void MultiplySplits(int32_t begin, int32_t end, const Take& take) {
-    const NumericClass& order = product_.numeric_class;
+    const NumericClass order = product_.numeric_class;
     const int32_t last_slice = order.split_begin(end);
     int32_t slice = order.split_begin(begin), next_slice = slice;
     for (int stage = 0; stage + 1 < Shape::kStages; ++stage) CopySlice(next_slice++, last_slice, stage);
     int read_stage = 0, write_stage = Shape::kStages - 1;
     for (int32_t split = begin; split < end; ++split) {
       Sums sums{};
-      for (; slice < order.split_begin(split + 1); ++slice) {
+      // A division, and as slow as a slice's products: nvcc leaves it in the loop, whose asm may change memory.
+      const int32_t split_end = order.split_begin(split + 1);
+      for (; slice < split_end; ++slice) {
         ptx::WaitForCopies<Shape::kStages - 2>();
+        if constexpr (Shape::kUnit == MatrixUnit::kGroups) ptx::ShareWithGroupMma();
         __syncthreads();  // now every thread sees the slice, and no thread reads the buffer that is overwritten next
-        CopySlice(next_slice++, last_slice, write_stage);
-        MultiplySlice(shared_ + read_stage * Shape::kStageBytes, slice, sums);
+        const uint8_t* stage = shared_ + read_stage * Shape::kStageBytes;
+        if constexpr (Shape::kUnit == MatrixUnit::kGroups) {
+          StartSlice(stage, slice, sums);
+          CopySlice(next_slice++, last_slice, write_stage);
+          ptx::EndGroupMma();
+        } else {
+          CopySlice(next_slice++, last_slice, write_stage);
+          MultiplySlice(stage, slice, sums);
+        }
         write_stage = read_stage;
         read_stage = read_stage + 1 == Shape::kStages ? 0 : read_stage + 1;
       }
@@ -109,20 +124,34 @@ class ProductTile {
     }
   }
 
-  // Writes the final sums over all splits.
+  // Writes the final sums over all splits. Present values of the output are read many at a time, because each takes as
+  // long as memory does.
   __device__ void Store(const Sums& sums) const {
-    const int64_t output = first_output_ + OutputFragment(0) * kTileOutputs + lane() / 4;
+    constexpr int kFragments = Shape::kOutputFragments;
+    constexpr int kTogether = Shape::kRowFragments * kFragments < 8 ? Shape::kRowFragments : 8 / kFragments;
+    static_assert(Shape::kRowFragments % kTogether == 0);
+    float biases[kFragments][2] = {};
+    if (product_.bias != nullptr) {
 #pragma unroll
-    for (int j = 0; j < Shape::kRowFragments; ++j) {
-#pragma unroll
-      for (int column = 0; column < 2; ++column) {
-        const int64_t row = first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + column;
-        if (row >= product_.num_rows) continue;
-#pragma unroll
-        for (int i = 0; i < 2 * Shape::kOutputFragments; ++i) {
-          StoreSum(row, output + i * 8, sums[i / 2][j].sums[i % 2 * 2 + column]);
-        }
+      for (int i = 0; i < 2 * kFragments; ++i) {
+        const int64_t output = OutputOf(i / 2, i % 2);
+        if (output < product_.weight.num_outputs) biases[i / 2][i % 2] = product_.bias[output];
       }
+    }
+#pragma unroll
+    for (int first = 0; first < Shape::kRowFragments; first += kTogether) {
+      float present[kTogether][kFragments][4];
+      if (product_.mode == OutputMode::kAdd) {
+        ForEachSum<kTogether>(first, [&](int j, int i, int element, int64_t row, int64_t output) {
+          present[j][i][element] = *Out(row, output);
+        });
+      }
+      ForEachSum<kTogether>(first, [&](int j, int i, int element, int64_t row, int64_t output) {
+        float sum = sums[i][first + j].sums[element];
+        if constexpr (!kHasBf16Rows) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
+        if (product_.bias != nullptr) sum += biases[i][element / 2];
+        *Out(row, output) = product_.mode == OutputMode::kAdd ? present[j][i][element] + sum : sum;
+      });
     }
   }
 
@@ -136,7 +165,8 @@ class ProductTile {
 
   __device__ int lane() const { return thread_ % kWarpThreads; }
   __device__ int OutputFragment(int i) const {
-    return thread_ / kWarpThreads % Shape::kOutputWarps * Shape::kOutputFragments + i;
+    const int warp = thread_ / kWarpThreads % Shape::kOutputWarps;
+    return Shape::kUnit == MatrixUnit::kGroups ? i * Shape::kOutputWarps + warp : warp * Shape::kOutputFragments + i;
   }
   __device__ int RowFragment(int j) const {
     return thread_ / kWarpThreads / Shape::kOutputWarps * Shape::kRowFragments + j;
@@ -176,12 +206,12 @@ class ProductTile {
       return;
     }
     const uint8_t* from = product_.rows.data + (first_row_ + first_row) * row_bytes + offset;
+    const int64_t rows_left = offset < row_bytes ? product_.num_rows - first_row_ - first_row : 0;
 #pragma unroll
     for (int row = 0; row < Shape::kRows; row += kCopyRows) {
-      if (first_row + row >= Shape::kRows) break;
-      const bool is_inside = first_row_ + first_row + row < product_.num_rows && offset < row_bytes;
-      ptx::CopyAsync16(to + row * kRowBytes, is_inside ? from + row * row_bytes : product_.rows.data,
-                       is_inside ? kLaneBytes : 0);
+      if (Shape::kRows % kCopyRows != 0 && first_row + row >= Shape::kRows) break;
+      ptx::CopyAsync16(to + row * kRowBytes, from, row < rows_left ? kLaneBytes : 0);
+      from += kCopyRows * row_bytes;
     }
   }
 
@@ -220,6 +250,35 @@ class ProductTile {
     }
   }
 
+  // Starts the slice's products, all four steps of them.
+  __device__ void StartSlice(const uint8_t* stage, int32_t slice, Sums& sums) const {
+    StepWeights weights[Shape::kOutputFragments][2][2];  // [half][step]
+#pragma unroll
+    for (int i = 0; i < Shape::kOutputFragments; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) LoadWeights(stage, i, slice, half, weights[i][half]);
+    }
+    ptx::BeginGroupMma();
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+#pragma unroll
+      for (int i = 0; i < Shape::kOutputFragments; ++i) {
+        const uint32_t(&a)[4] = weights[i][step / 2][step % 2].pairs;
+        AddColumns<0>(sums[i], a, stage + Shape::kWeightBytes, step);
+      }
+    }
+    ptx::CommitGroupMma();
+  }
+
+  // Adds a step's products to the row fragments from kFirst on.
+  template <int kFirst>
+  __device__ static void AddColumns(FragmentC (&sums)[Shape::kRowFragments], const uint32_t (&a)[4],
+                                    const uint8_t* rows, int step) {
+    constexpr int kFragments = Shape::kRowFragments - kFirst >= 16 ? 16 : 8;
+    ptx::GroupMma<kFragments>(&sums[kFirst].sums, a, rows + kFirst * kMmaColumns * kRowBytes, step);
+    if constexpr (kFirst + kFragments < Shape::kRowFragments) AddColumns<kFirst + kFragments>(sums, a, rows, step);
+  }
+
   // Loads the warp's output fragment i.
   __device__ void LoadWeights(const uint8_t* stage, int i, int32_t slice, int half, StepWeights (&steps)[2]) const {
     const uint8_t* tile = stage + OutputFragment(i) * TileSliceBytes(Shape::kFormat);
@@ -245,7 +304,7 @@ class ProductTile {
     const int in_slice = step % 4;
     const uint8_t* codes =
         tile + lane() * kLaneBytes + (kIsInt8 ? in_slice / 2 * kChunkBytes + in_slice % 2 * 8 : in_slice * 4);
-    const int64_t group = int64_t{step} * kMmaDepth / product_.weight.group_size;
+    const int64_t group = step * kMmaDepth / static_cast<int32_t>(product_.weight.group_size);
     const int64_t output = first_output_ + OutputFragment(i) * kTileOutputs + lane() / 4;
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
@@ -272,13 +331,32 @@ class ProductTile {
     }
   }
 
-  __device__ void StoreSum(int64_t row, int64_t output, float sum) const {
-    const int64_t num_outputs = product_.weight.num_outputs;
-    if (output >= num_outputs) return;
-    if constexpr (!kHasBf16Rows) sum = sum * product_.rows.scales[row] * product_.weight.scales[output];
-    if (product_.bias != nullptr) sum += product_.bias[output];
-    float* out = product_.out + row * num_outputs + output;
-    *out = product_.mode == OutputMode::kAdd ? *out + sum : sum;
+  // The thread's output in the first or second half of output fragment i.
+  __device__ int64_t OutputOf(int i, int half) const {
+    return first_output_ + OutputFragment(i) * kTileOutputs + half * 8 + lane() / 4;
+  }
+
+  // Calls visit(j, i, element, row, output) for the elements that the output has of kCount row fragments, j from
+  // `first` on, and of all output fragments i.
+  template <int kCount, typename Visit>
+  __device__ void ForEachSum(int first, const Visit& visit) const {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+#pragma unroll
+      for (int element = 0; element < 4; ++element) {
+        const int64_t row = first_row_ + RowFragment(first + j) * kMmaColumns + lane() % 4 * 2 + element % 2;
+        if (row >= product_.num_rows) continue;
+#pragma unroll
+        for (int i = 0; i < Shape::kOutputFragments; ++i) {
+          const int64_t output = OutputOf(i, element / 2);
+          if (output < product_.weight.num_outputs) visit(j, i, element, row, output);
+        }
+      }
+    }
+  }
+
+  __device__ float* Out(int64_t row, int64_t output) const {
+    return product_.out + row * product_.weight.num_outputs + output;
   }
 
   const Product& product_;

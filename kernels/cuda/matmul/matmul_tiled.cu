@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block per tile of 128 outputs by 128 rows, or by 256 if the weight has one split. It has eight warps, two along
-// the outputs and four along the rows. A warp's 64 by 64 sums take 128 registers of each thread, and a byte read from
-// shared memory serves 32 multiplications. If splits must be added, a thread also holds their sum so far, so a warp has
-// half the rows. Slices of 32 or 48 KiB, three at a time, leave room for one block per multiprocessor. In e4m3 they are
-// half as large, six at a time.
+// One block of eight warps per tile of 128 outputs by 256 rows, if the weight has one split. Its sums take 128
+// registers of each thread. If splits must be added, a thread also holds their sum so far, so a tile has fewer rows.
+// The shared memory for three to six slices leaves room for one block per multiprocessor.
+//
+// By warps: two warps along the outputs and four along the rows. A byte read from shared memory serves 32
+// multiplications. By groups: two groups of four warps, each for 64 of the outputs and all rows.
 //
 // Bytes moved: the weight once per tile of rows, the rows once per tile of outputs. Blocks that run together form
 // patches of the output, eight tiles of rows high, so that most of these bytes come from the second-level cache.
@@ -21,12 +22,21 @@ namespace {
 
 constexpr int64_t kPatchRowTiles = 8;
 
-// It fits the shared memory of every GPU that we serve; the tall shape does not.
+// The short shapes by warps fit the shared memory of every GPU that we serve. The tall one does not, and GPUs with
+// groups have room for theirs.
+template <WeightFormat kFormat, MatrixUnit kUnit>
+struct Shapes {
+  static constexpr int kStages = kFormat == WeightFormat::kE4m3 ? 6 : 3;
+  using Short = TileShape<kFormat, 2, 4, 4, 4, kStages>;
+  using Tall = TileShape<kFormat, 2, 4, 4, 8, kStages>;
+};
 template <WeightFormat kFormat>
-using ShortShape = TileShape<kFormat, 2, 4, 4, 4, kFormat == WeightFormat::kE4m3 ? 6 : 3>;
-template <WeightFormat kFormat>
-using TallShape = TileShape<kFormat, 2, 4, 4, 8, kFormat == WeightFormat::kE4m3 ? 6 : 3>;
-static_assert(ShortShape<WeightFormat::kBf16>::kRows == kTiledRows);
+struct Shapes<kFormat, MatrixUnit::kGroups> {
+  using Short = TileShape<kFormat, 8, 1, 1, 24, 5, MatrixUnit::kGroups>;
+  using Tall = TileShape<kFormat, 8, 1, 1, 32, 4, MatrixUnit::kGroups>;
+};
+constexpr int kTallRows = 256;
+static_assert(Shapes<WeightFormat::kBf16, MatrixUnit::kWarps>::Short::kRows == kTiledRows);
 
 // Adds a split's sums to the sum of the splits before it.
 template <typename Sums>
@@ -52,7 +62,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) MultiplyTile(Product produ
   const int64_t row_tile = blockIdx.y * patch_row_tiles + blockIdx.x % patch_row_tiles;
   if (row_tile * Shape::kRows >= product.num_rows) return;
   Tile tile(product, blockIdx.x / patch_row_tiles, row_tile * Shape::kRows);
-  if constexpr (Shape::kRows > kTiledRows) {
+  if constexpr (Shape::kRows == kTallRows) {
     tile.MultiplySplits(0, 1, [&](int32_t, const Sums& sums) { tile.Store(sums); });
   } else {
     Sums total;
@@ -81,32 +91,40 @@ bool HasSharedMemory(size_t num_bytes) {
   return num_bytes <= static_cast<size_t>(max_bytes);
 }
 
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, MatrixUnit kUnit>
 void LaunchForRows(const Product& product, cudaStream_t stream) {
-  const bool is_tall = product.numeric_class.num_splits == 1 && product.num_rows > kTiledRows;
-  if (is_tall && HasSharedMemory(TallShape<kFormat>::kSharedBytes)) {
-    LaunchTiles<TallShape<kFormat>>(product, stream);
+  using Short = typename Shapes<kFormat, kUnit>::Short;
+  using Tall = typename Shapes<kFormat, kUnit>::Tall;
+  const bool is_tall = product.numeric_class.num_splits == 1 && product.num_rows > Short::kRows;
+  if (is_tall && HasSharedMemory(Tall::kSharedBytes)) {
+    LaunchTiles<Tall>(product, stream);
   } else {
-    LaunchTiles<ShortShape<kFormat>>(product, stream);
+    LaunchTiles<Short>(product, stream);
   }
+}
+
+template <WeightFormat kFormat>
+void LaunchOn(MatrixUnit unit, const Product& product, cudaStream_t stream) {
+  if (unit == MatrixUnit::kGroups) return LaunchForRows<kFormat, MatrixUnit::kGroups>(product, stream);
+  LaunchForRows<kFormat, MatrixUnit::kWarps>(product, stream);
 }
 
 }  // namespace
 
-void MatMulTiled(const MatMulArgs& args, cudaStream_t stream) {
+void MatMulTiled(const MatMulArgs& args, MatrixUnit unit, cudaStream_t stream) {
   if (args.x.shape[0] == 0) return;
   switch (AsCudaWeight(args.weight).packed().format) {
     case WeightFormat::kBf16:
-      return LaunchForRows<WeightFormat::kBf16>(ProductOf(args), stream);
+      return LaunchOn<WeightFormat::kBf16>(unit, ProductOf(args), stream);
     case WeightFormat::kInt8:
-      return LaunchForRows<WeightFormat::kInt8>(ProductOf(args), stream);
+      return LaunchOn<WeightFormat::kInt8>(unit, ProductOf(args), stream);
     case WeightFormat::kInt4:
-      return LaunchForRows<WeightFormat::kInt4>(ProductOf(args), stream);
+      return LaunchOn<WeightFormat::kInt4>(unit, ProductOf(args), stream);
     case WeightFormat::kE4m3:
       break;
   }
   const QuantizedRows rows(args.x, stream);
-  LaunchForRows<WeightFormat::kE4m3>(ProductOf(args, rows), stream);
+  LaunchForRows<WeightFormat::kE4m3, MatrixUnit::kWarps>(ProductOf(args, rows), stream);
 }
 
 }  // namespace foretoken::kernels::cuda

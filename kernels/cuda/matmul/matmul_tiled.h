@@ -4,12 +4,14 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/matmul/matrix_unit.h"
 #include "kernels/ops.h"
 
 namespace foretoken::kernels::cuda {
 
 inline constexpr int kTiledRows = 128;
 
-void MatMulTiled(const MatMulArgs& args, cudaStream_t stream);
+// An e4m3 weight is multiplied by warps, whatever the unit.
+void MatMulTiled(const MatMulArgs& args, MatrixUnit unit, cudaStream_t stream);
 
 }  // namespace foretoken::kernels::cuda

@@ -205,6 +205,7 @@ CudaWeight::CudaWeight(const PackedWeight& layout, const NumericClass& numeric_c
     : Weight(layout.num_outputs, layout.num_inputs, layout.num_bytes() + IntegerScaleBytes(layout)),
       packed_(layout),
       numeric_class_(numeric_class),
+      matrix_unit_(device.facts().has_group_mma ? MatrixUnit::kGroups : MatrixUnit::kWarps),
       data_(device.Allocate(layout.num_bytes())),
       scales_(device.Allocate(ScaleBytes(layout))),
       arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {

@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/base/device.h"
+#include "kernels/cuda/matmul/matrix_unit.h"
 #include "kernels/cuda/matmul/numeric_class.h"
 #include "kernels/cuda/matmul/weight_layout.h"
 #include "kernels/ops.h"
@@ -22,6 +23,7 @@ class CudaWeight final : public Weight {
 
   const PackedWeight& packed() const { return packed_; }
   const NumericClass& numeric_class() const { return numeric_class_; }
+  MatrixUnit matrix_unit() const { return matrix_unit_; }  // the best of its device
   // Counters for the tiles of one product whose splits different blocks compute (matmul_skinny.h). They are zero
   // between products. A weight is in one product at a time.
   uint32_t* arrivals() const { return static_cast<uint32_t*>(arrivals_.get()); }
@@ -29,6 +31,7 @@ class CudaWeight final : public Weight {
  private:
   PackedWeight packed_;
   NumericClass numeric_class_;
+  MatrixUnit matrix_unit_;
   Buffer data_;
   Buffer scales_;  // and offsets
   Buffer arrivals_;

@@ -18,27 +18,28 @@ using testing::HeadShape;
 
 class AttentionTest : public OnDevice {
  protected:
-  testing::AttentionOp With(SplitWork work) {
-    return [this, work](const AttentionArgs& args) { RunAttention(args, work); };
+  testing::AttentionOp With(int32_t num_blocks) {
+    return [this, num_blocks](const AttentionArgs& args) { RunAttention(args, num_blocks); };
   }
-  // Rows in company use `work`; single rows use one block per split.
-  testing::AttentionOp WithLoneRowsSplit(SplitWork work) {
-    return [this, work](const AttentionArgs& args) {
-      RunAttention(args, args.batch.num_rows == 1 ? SplitWork::kBlockPerSplit : work);
+  // Rows in company share `num_blocks`; single rows have one block per split.
+  testing::AttentionOp WithLoneRowsSplit(int32_t num_blocks) {
+    return [this, num_blocks](const AttentionArgs& args) {
+      RunAttention(args, args.batch.num_rows == 1 ? kAttentionSplits : num_blocks);
     };
   }
 };
 
-constexpr SplitWork kSplitWorks[] = {SplitWork::kBlockPerSplit, SplitWork::kOneBlock};
+constexpr int32_t kBlocksPerPiece[] = {kAttentionSplits, 4, 1};
 
 TEST_F(AttentionTest, MatchesTheReference) {
   for (const HeadShape& shape :
        {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 64}, HeadShape{2, 1, 80},
         HeadShape{2, 1, 128}, HeadShape{2, 1, 256}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f}}) {
-    for (const SplitWork work : kSplitWorks) {
+    for (const int32_t num_blocks : kBlocksPerPiece) {
       for (const int32_t num_tokens : {1, 33, 100}) {
         const std::optional<int32_t> window = num_tokens == 100 ? std::optional(60) : std::nullopt;
-        testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, With(work), AttentionOperands::kBf16);
+        testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, With(num_blocks),
+                                                    AttentionOperands::kBf16);
         if (HasFatalFailure()) return;
       }
     }
@@ -49,9 +50,9 @@ TEST_F(AttentionTest, MatchesTheReference) {
 // there and run ahead. Without a window, warps that have only ancestors run ahead at the last tile.
 TEST_F(AttentionTest, MatchesTheReferenceWhereSplitsHaveSeveralTiles) {
   constexpr int32_t kRound = kAttentionTile * kAttentionSplits;
-  for (const SplitWork work : kSplitWorks) {
+  for (const int32_t num_blocks : kBlocksPerPiece) {
     for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(5 * kRound + 8)}) {
-      testing::ExpectAttentionMatchesTheReference({4, 1, 16}, 6 * kRound + 50, window, With(work),
+      testing::ExpectAttentionMatchesTheReference({4, 1, 16}, 6 * kRound + 50, window, With(num_blocks),
                                                   AttentionOperands::kBf16);
       if (HasFatalFailure()) return;
     }
@@ -60,22 +61,21 @@ TEST_F(AttentionTest, MatchesTheReferenceWhereSplitsHaveSeveralTiles) {
 
 TEST_F(AttentionTest, MatchesTheReferenceForAnyNumberOfHeadsPerKvHead) {
   for (const int32_t group : {1, 5, 8, 16, 33, 70}) {
-    testing::ExpectAttentionMatchesTheReference({group, 1, 8}, 50, std::nullopt, With(SplitWork::kOneBlock),
-                                                AttentionOperands::kBf16);
+    testing::ExpectAttentionMatchesTheReference({group, 1, 8}, 50, std::nullopt, With(1), AttentionOperands::kBf16);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST_F(AttentionTest, RoundsQueriesToBf16) {
-  testing::ExpectAttentionRoundsQueriesToBf16({4, 2, 80}, 60, With(SplitWork::kBlockPerSplit));
+  testing::ExpectAttentionRoundsQueriesToBf16({4, 2, 80}, 60, With(kAttentionSplits));
 }
 
 TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
-  for (const SplitWork work : kSplitWorks) {
+  for (const int32_t num_blocks : kBlocksPerPiece) {
     for (const int32_t num_tokens : {1, 64, 110}) {
       for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(50)}) {
         testing::ExpectAttentionIsRowInvariant({.num_heads = 3, .num_kv_heads = 1, .head_dim = 10}, num_tokens, window,
-                                               WithLoneRowsSplit(work));
+                                               WithLoneRowsSplit(num_blocks));
         if (HasFatalFailure()) return;
       }
     }
@@ -85,33 +85,41 @@ TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
 TEST_F(AttentionTest, GivesARowTheSameBitsWhereSplitsHaveSeveralTiles) {
   const int32_t num_tokens = kAttentionTile * kAttentionSplits + 40;
   testing::ExpectAttentionIsRowInvariant({.num_heads = 1, .num_kv_heads = 1, .head_dim = 8}, num_tokens, std::nullopt,
-                                         WithLoneRowsSplit(SplitWork::kOneBlock));
+                                         WithLoneRowsSplit(1));
 }
 
 TEST_F(AttentionTest, SeesALongPathAsAChain) {
   const int32_t num_tokens = 2 * kAttentionTile * kAttentionSplits + 40;
-  for (const SplitWork work : kSplitWorks) {
+  for (const int32_t num_blocks : kBlocksPerPiece) {
     for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(700)}) {
-      testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, num_tokens, window, WithLoneRowsSplit(work));
+      testing::ExpectAttentionSeesALongPathAsAChain({6, 2, 64}, num_tokens, window, WithLoneRowsSplit(num_blocks));
     }
   }
 }
 
 TEST_F(AttentionTest, HidesNonFiniteVFromRowsThatDoNotSeeIt) {
   for (const HeadShape& shape : {HeadShape{3, 1, 10}, HeadShape{2, 2, 72}}) {
-    for (const SplitWork work : kSplitWorks) {
+    for (const int32_t num_blocks : kBlocksPerPiece) {
       for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(10)}) {
-        testing::ExpectAttentionHidesNonFiniteV(shape, window, WithLoneRowsSplit(work));
+        testing::ExpectAttentionHidesNonFiniteV(shape, window, WithLoneRowsSplit(num_blocks));
         if (HasFatalFailure()) return;
       }
     }
   }
 }
 
-TEST(ChooseSplitWork, SplitsWhileThereAreFewQueries) {
-  EXPECT_EQ(ChooseSplitWork(1, 32), SplitWork::kBlockPerSplit);
-  EXPECT_EQ(ChooseSplitWork(128, 32), SplitWork::kBlockPerSplit);
-  EXPECT_EQ(ChooseSplitWork(8192, 32), SplitWork::kOneBlock);
+TEST(ChooseBlocksPerPiece, SharesSplitsWhileThereAreFewQueries) {
+  const auto choose = [](int64_t num_rows, int64_t num_segments) {
+    return ChooseBlocksPerPiece(
+        {.num_rows = num_rows, .num_segments = num_segments, .num_heads = 32, .num_kv_heads = 8});
+  };
+  EXPECT_EQ(choose(1, 1), 16);
+  EXPECT_EQ(choose(8, 1), 16);
+  EXPECT_EQ(choose(48, 1), 8);
+  EXPECT_EQ(choose(64, 2), 4);
+  EXPECT_EQ(choose(16, 16), 4);
+  EXPECT_EQ(choose(511, 8), 4);
+  EXPECT_EQ(choose(8192, 1), 1);
 }
 
 }  // namespace

@@ -37,6 +37,16 @@ TEST(QueryDevice, AgreesWithOpening) {
   EXPECT_EQ(opened.error, DeviceRefusal(QueryDevice()).value_or(""));
 }
 
+// The emulated GPU has it, and so has every build for an H100 or H200. A GPU that does not know is only slow.
+TEST_F(DeviceTest, KnowsWhetherGroupsOfWarpsMultiply) {
+  const DeviceFacts& facts = device().facts();
+  if (facts.name == "emulated GPU") {
+    EXPECT_TRUE(facts.has_group_mma);
+  } else if (facts.capability.major != 9) {
+    EXPECT_FALSE(facts.has_group_mma);
+  }
+}
+
 TEST_F(DeviceTest, AllocatesZerosAndCopies) {
   for (const size_t num_bytes : {size_t{1}, size_t{5000}, size_t{5} << 20}) {
     const Buffer buffer = device().Allocate(num_bytes);

@@ -10,8 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cuda/matmul/matmul_skinny.h"
-#include "kernels/cuda/matmul/matmul_tiled.h"
 #include "kernels/quantize.h"
 #include "kernels/stored_matrix.h"
 #include "tests/kernels/cuda/on_device.h"
@@ -84,8 +82,7 @@ class IntegerWeightTest : public OnDevice {
             .bf16 = Prepare({values.data(), DType::kF32, Shape(num_outputs, range.size())})};
   }
 
-  std::vector<float> Run(const CudaWeight& weight, int64_t num_rows, bool adds,
-                         void (*kernel)(const MatMulArgs&, cudaStream_t)) {
+  std::vector<float> Run(const CudaWeight& weight, int64_t num_rows, bool adds, MatMulKernel kernel) {
     std::vector<uint16_t> x;
     for (const float value : RandomValues(5).Normals(num_rows * weight.in_features())) {
       x.push_back(Bf16FromFloat(value));
@@ -104,7 +101,7 @@ class IntegerWeightTest : public OnDevice {
   void ExpectEqualProducts(const Twins& twins, std::initializer_list<int64_t> row_counts) {
     for (const int64_t num_rows : row_counts) {
       for (const bool adds : {false, true}) {
-        for (const auto kernel : {MatMulSkinny, MatMulTiled}) {
+        for (const MatMulKernel kernel : MatMulKernels()) {
           ASSERT_EQ(Run(*twins.integers, num_rows, adds, kernel), Run(*twins.bf16, num_rows, adds, kernel))
               << num_rows << " rows";
         }

@@ -12,8 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/matmul/matmul_skinny.h"
-#include "kernels/cuda/matmul/matmul_tiled.h"
 #include "kernels/cuda/matmul/numeric_class.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/e4m3.h"
@@ -90,15 +88,13 @@ MatMulResult Fp8Reference(const MatMulInput& input) {
 
 class MatMulTest : public OnDevice {
  protected:
-  using Kernel = void (*)(const MatMulArgs&, cudaStream_t);
-
   std::unique_ptr<CudaWeight> Prepare(const MatMulInput& input,
                                       WeightQuantization quantization = WeightQuantization::kNone) {
     return OnDevice::Prepare({input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)},
                              quantization);
   }
 
-  std::vector<float> Run(const MatMulInput& input, const CudaWeight& weight, Kernel kernel = MatMul) {
+  std::vector<float> Run(const MatMulInput& input, const CudaWeight& weight, MatMulKernel kernel = MatMul) {
     std::vector<float> out = input.previous;
     out.resize(input.num_rows * input.num_outputs, std::numeric_limits<float>::quiet_NaN());
     RunMatMul({.x = {input.x.data(), DType::kBF16, Shape(input.num_rows, input.num_inputs)},
@@ -137,9 +133,12 @@ class MatMulTest : public OnDevice {
   void ExpectSameFromAllKernels(const MatMulInput& input, const CudaWeight& weight) {
     SCOPED_TRACE(::testing::Message() << "T " << input.num_rows << " N " << input.num_outputs << " K "
                                       << input.num_inputs);
-    const std::vector<float> skinny = Run(input, weight, MatMulSkinny), tiled = Run(input, weight, MatMulTiled);
-    ASSERT_EQ(std::memcmp(skinny.data(), tiled.data(), tiled.size() * sizeof(float)), 0);
-    for (const float value : tiled) ASSERT_FALSE(std::isnan(value));
+    const std::vector<float> expected = Run(input, weight, Skinny<MatrixUnit::kWarps>);
+    for (const float value : expected) ASSERT_FALSE(std::isnan(value));
+    for (const MatMulKernel kernel : MatMulKernels()) {
+      const std::vector<float> out = Run(input, weight, kernel);
+      ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0);
+    }
   }
 };
 
@@ -235,7 +234,7 @@ TEST_F(MatMulTest, ARowDoesNotDependOnItsNeighbours) {
   constexpr int64_t kRows = 140, kOutputs = 70, kInputs = 520;
   const MatMulInput all = RandomInput(kRows, kOutputs, kInputs);
   const auto weight = Prepare(all);
-  const std::vector<float> expected = Run(all, *weight, MatMulTiled);
+  const std::vector<float> expected = Run(all, *weight, Tiled<MatrixUnit::kWarps>);
   for (const int64_t num_rows : {1, 2, 8, 9, 16, 17, 33, 64, 65, 140}) {
     for (const int64_t first : {int64_t{0}, (kRows - num_rows) / 3, kRows - num_rows}) {
       const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);
@@ -278,8 +277,8 @@ TEST_F(MatMulTest, GivesTheSameAgain) {
   const MatMulInput input = RandomInput(70, 200, 1024);
   ASSERT_GT(NumericClassOf(200, 1024).num_splits, 1);
   const auto weight = Prepare(input);
-  const std::vector<float> once = Run(input, *weight, MatMulSkinny);
-  EXPECT_EQ(Run(input, *weight, MatMulSkinny), once);
+  const std::vector<float> once = Run(input, *weight, Skinny<MatrixUnit::kWarps>);
+  EXPECT_EQ(Run(input, *weight, Skinny<MatrixUnit::kWarps>), once);
 }
 
 TEST_F(MatMulTest, Fp8AgreesWithTheReference) {
@@ -328,7 +327,7 @@ TEST_F(MatMulTest, Fp8RowsDoNotDependOnTheirNeighbours) {
   for (int64_t k = 0; k < kInputs; ++k) all.x[69 * kInputs + k] = Bf16FromFloat(1e30f * static_cast<float>(k));
   all.x[71 * kInputs] = Bf16FromFloat(std::numeric_limits<float>::infinity());
   const auto weight = Prepare(all, WeightQuantization::kFp8);
-  const std::vector<float> expected = Run(all, *weight, MatMulTiled);
+  const std::vector<float> expected = Run(all, *weight, Tiled<MatrixUnit::kWarps>);
   for (const int64_t num_rows : {1, 2, 8, 9, 17, 33, 64, 65, 140}) {
     for (const int64_t first : {int64_t{0}, (kRows - num_rows) / 2, kRows - num_rows}) {
       const std::vector<float> out = Run(RowsOf(all, first, num_rows), *weight);

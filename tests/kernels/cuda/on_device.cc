@@ -89,7 +89,7 @@ void OnDevice::RunEmbed(EmbedArgs args) {
   copies.Download(args.out, out);
 }
 
-void OnDevice::RunMatMul(MatMulArgs args, void (*matmul)(const MatMulArgs&, cudaStream_t)) {
+void OnDevice::RunMatMul(MatMulArgs args, MatMulKernel matmul) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   args.x = copies.Upload(args.x);
@@ -149,7 +149,7 @@ void OnDevice::RunRopeStoreKv(RopeStoreKvArgs args, int32_t num_positions) {
   copies.Download(args.q, q);
 }
 
-void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
+void OnDevice::RunAttention(AttentionArgs args, int32_t blocks_per_piece) {
   DeviceCopies copies(device());
   const TensorView out = args.out;
   BatchView& batch = args.batch;
@@ -165,7 +165,7 @@ void OnDevice::RunAttention(AttentionArgs args, SplitWork work) {
   args.q = copies.Upload(args.q);
   args.kv = copies.Upload(args.kv);
   args.out = copies.Upload(out);
-  Attention(args, work, device().stream());
+  Attention(args, blocks_per_piece, device().stream());
   copies.Download(args.out, out);
 }
 

@@ -93,7 +93,7 @@ inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 4, cudaSuccess; }
 cudaError_t cudaSetDevice(int device);  // for the calling thread
 cudaError_t cudaGetDevice(int* device);
-inline constexpr int kMaxDynamicSharedBytes = 163 << 10;  // of compute capability 8.0
+inline constexpr int kMaxDynamicSharedBytes = 227 << 10;  // of compute capability 9.0
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin };
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = kMaxDynamicSharedBytes, cudaSuccess;
@@ -145,6 +145,9 @@ cudaError_t cudaMallocAsync(void** data, size_t num_bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* data, int value, size_t num_bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t num_bytes, cudaMemcpyKind kind, cudaStream_t stream);
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t num_bytes, cudaMemcpyKind kind) {
+  return cudaMemcpyAsync(to, from, num_bytes, kind, nullptr);
+}
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t row_bytes,
                               size_t num_rows, cudaMemcpyKind kind, cudaStream_t stream);
 

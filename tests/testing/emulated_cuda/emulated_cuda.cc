@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kWarpThreads = 32;
 constexpr size_t kMaxThreads = 1024;  // of a block
-constexpr size_t kSharedAlignment = 128;
+constexpr size_t kSharedAlignment = 1024;
 
 enum class ThreadState { kReady, kAtWarpBarrier, kAtBlockBarrier, kDone };
 

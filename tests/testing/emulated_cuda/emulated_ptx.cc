@@ -99,6 +99,21 @@ void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b
   foretoken::testing::MeetWarp(RunMma<FloatFromF16>, &operand);
 }
 
+void GroupMmaOfColumns(float (*sums)[4], int num_fragments, const uint32_t (&a)[4], const void* columns, int step) {
+  constexpr int kColumnBytes = 128;
+  FT_CHECK(reinterpret_cast<uintptr_t>(columns) % (8 * kColumnBytes) == 0);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = 0; i < num_fragments; ++i) {
+    const auto* column = static_cast<const uint8_t*>(columns) + (8 * i + lane / 4) * kColumnBytes;
+    uint32_t b[2];
+    for (int half = 0; half < 2; ++half) {
+      const int piece = (2 * step + half) ^ (lane / 4);
+      std::memcpy(&b[half], column + piece * kCopyBytes + lane % 4 * sizeof(uint32_t), sizeof(uint32_t));
+    }
+    MmaM16N8K16(sums[i], a, b);
+  }
+}
+
 void LoadMatrices(uint32_t (&matrices)[4], const void* row) {
   FT_CHECK(IsAligned(row));
   LoadOperand operand{.matrices = matrices, .row = row};

@@ -131,7 +131,7 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::snprintf(properties->name, sizeof(properties->name), "emulated GPU");
-  properties->major = 8;
+  properties->major = 9;
   properties->minor = 0;
   return cudaSuccess;
 }

@@ -15,6 +15,18 @@ namespace foretoken::kernels::cuda::ptx {
 
 void MmaM16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 void MmaF16M16N8K16(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+inline constexpr bool kHasGroupMma = true;
+// Multiplies at once: it does not show a missing EndGroupMma.
+void GroupMmaOfColumns(float (*sums)[4], int num_fragments, const uint32_t (&a)[4], const void* columns, int step);
+template <int kFragments>
+void GroupMma(float (*sums)[4], const uint32_t (&a)[4], const void* columns, int step) {
+  GroupMmaOfColumns(sums, kFragments, a, columns, step);
+}
+inline void BeginGroupMma() {}
+inline void CommitGroupMma() {}
+inline void EndGroupMma() {}
+inline void ShareWithGroupMma() {}
+
 void LoadMatrices(uint32_t (&matrices)[4], const void* row);
 void LoadTransposedMatrices(uint32_t (&matrices)[4], const void* row);
 
