@@ -4,8 +4,9 @@
 // registers while its largest logit is found and then its scores, so noise costs no second read.
 //
 // Most tokens cannot win, and cheap tests show it, as on the CPU. The tile's largest logit already has a score. A token
-// that would lose to it even with the largest noise skips Philox, and a token that would lose with a bound on its own
-// noise skips the logarithms. Only certain losers are skipped, so the result does not change.
+// that would lose to it even with the largest noise skips Philox. The others get a bound of their score, and the token
+// of the highest bound its score itself. Tokens with a bound below that skip the logarithms. Only certain losers are
+// skipped, so the result does not change.
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/draw/merge_scans.cuh"
@@ -35,24 +36,46 @@ __device__ TileScan LargestOfTile(const RowTile& tile) {
   return {.score = value, .max = value, .id = IdOfToken(first), .is_finite = first != kNotFinite};
 }
 
-// Finds the thread's tokens that may have a better score than the tile's largest logit, whose noise is given. Bit i is
-// entry i of the thread's groups.
-__device__ uint32_t FindContenders(const RowTask& task, const RowTile& tile, float max, float noise_of_max) {
+constexpr int kTokensPerThread = kGroupsPerThread * kGroupTokens;
+
+// Scores and bounds of scores, above what the tile's largest logit has without noise.
+struct TileBounds {
+  float bounds[kTokensPerThread];  // of the thread's tokens; kImpossible: the token loses
+  float least = 0;                 // the score of one of the block's tokens; a token with a lower bound loses
+};
+
+// Bounds the scores of the thread's tokens that the cut keeps and that may beat the tile's largest logit `max`, whose
+// noise is given. Every thread of the block calls it.
+__device__ TileBounds BoundScores(const RowTask& task, const FilterCut& cut, const RowTile& tile, float max,
+                                  float noise_of_max) {
+  __shared__ uint64_t scratch[kTileThreads];
   const auto gap_of = [&](float x) { return (x - max) * task.inverse_temperature; };
-  uint32_t contenders = 0;
+  TileBounds found{.bounds = {}, .least = noise_of_max};
+  uint64_t highest = TokenKey(kImpossible, FirstIdOfGroup(0));
 #pragma unroll
   for (int group = 0; group < kGroupsPerThread; ++group) {
     const float* x = tile.groups[group].values;
     const float largest = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
-    if (gap_of(largest) + kLargestNoise < noise_of_max) continue;
-    const PhiloxBlock words = NoiseWords(task, FirstIdOfGroup(group));
+    const bool may_win = gap_of(largest) + kLargestNoise >= noise_of_max;
+    const PhiloxBlock words = may_win ? NoiseWords(task, FirstIdOfGroup(group)) : PhiloxBlock{};
 #pragma unroll
     for (int i = 0; i < kGroupTokens; ++i) {
-      const bool may_win = gap_of(x[i]) + GumbelBound(words[i]) >= noise_of_max;
-      contenders |= static_cast<uint32_t>(may_win) << (group * kGroupTokens + i);
+      const int32_t id = FirstIdOfGroup(group) + i;
+      const float bound = gap_of(x[i]) + GumbelBound(words[i]);
+      const bool stays = may_win && bound >= noise_of_max && cut.Keeps(x[i], id);
+      found.bounds[group * kGroupTokens + i] = stays ? bound : kImpossible;
+      const uint64_t key = TokenKey(stays ? bound : kImpossible, id);
+      highest = key < highest ? key : highest;
     }
   }
-  return contenders;
+  highest = BlockFold<kTileThreads>(
+      highest, [](uint64_t a, uint64_t b) { return a < b ? a : b; }, scratch);
+  if (ValueOfToken(highest) == kImpossible) return found;
+  // Each thread scores it for itself, which is faster than to wait for one. The sum is rounded, as bounds are.
+  constexpr float kRounding = 0x1p-12f;
+  const int32_t id = IdOfToken(highest);
+  found.least = fmaxf(found.least, gap_of(task.logits[id]) + NoiseOf(task, id) - kRounding);
+  return found;
 }
 
 __device__ double ScoreOf(const RowTask& task, float x, float noise) {
@@ -70,14 +93,17 @@ __device__ TileScan BestOfTile(const RowTask& task, const FilterCut& cut, const 
   if (largest.max == kImpossible || !cut.Keeps(largest.max, largest.id)) return best;
   if (threadIdx.x == 0) noise_of_largest = NoiseOf(task, largest.id);
   __syncthreads();
-  const uint32_t contenders = FindContenders(task, tile, largest.max, noise_of_largest);
+  const TileBounds found = BoundScores(task, cut, tile, largest.max, noise_of_largest);
+  uint32_t contenders = 0;
+#pragma unroll
+  for (int entry = 0; entry < kTokensPerThread; ++entry) {
+    contenders |= static_cast<uint32_t>(found.bounds[entry] >= found.least) << entry;
+  }
   for (int entry = 0; contenders >> entry != 0; ++entry) {
     if ((contenders >> entry & 1) == 0) continue;
-    // Few tokens come here. They are read again, so that the other tokens' logits and words can stay in registers.
+    // Few tokens come here. They are read again, so that the other tokens' logits can stay in registers.
     const int32_t id = FirstIdOfGroup(entry / kGroupTokens) + entry % kGroupTokens;
-    const float x = task.logits[id];
-    if (!cut.Keeps(x, id)) continue;
-    const double score = ScoreOf(task, x, NoiseOf(task, id));
+    const double score = ScoreOf(task, task.logits[id], NoiseOf(task, id));
     if (score > best.score) {
       best.score = score;
       best.id = id;
