@@ -4,14 +4,16 @@
 # texts are sampled, not greedy, with a fixed seed: a small model that always takes the likeliest token soon repeats one line,
 # and a repeated line is too easy to guess. Exits with an error unless every token is equal.
 #
-#   deploy/demo/demo.sh build/release/bin GIGABYTES [PROMPT]
+#   deploy/demo/demo.sh build/release/bin GIGABYTES DEVICE [PROMPT]
 #
 # GIGABYTES: what a step of the widened model reads. Its weights lie in a temporary folder while the demo runs.
+# DEVICE: cpu, or cuda for the verifier and the EAGLE-3 head, on one GPU.
 set -euo pipefail
 
 bin=$(cd "$1" && pwd)
 gigabytes=$2
-shift 2
+device=$3
+shift 3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$(mktemp -d)
 pids=()
@@ -48,9 +50,10 @@ serve() {
   stop_services
   start suffix foretoken_proposer --method=suffix
   suffix=$address
-  start eagle3 foretoken_proposer --method=eagle3 --model="$here/eagle3" --target="$here/target" --threads=1
+  start eagle3 foretoken_proposer --method=eagle3 --model="$here/eagle3" --target="$here/target" --device="$device" \
+    --threads=1
   eagle3=$address
-  start verifier foretoken_verifier --model="$1" --proposer="suffix=static:$suffix;eagle3=static:$eagle3"
+  start verifier foretoken_verifier --model="$1" --device="$device" --proposer="suffix=static:$suffix;eagle3=static:$eagle3"
 }
 
 request=(--temperature=0.8 --seed=10)

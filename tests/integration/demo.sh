@@ -13,7 +13,7 @@ fail() {
   exit 1
 }
 
-shown=$("$here/../../deploy/demo/demo.sh" "$1/bin" 0.1) || fail "the demo failed"
+shown=$("$here/../../deploy/demo/demo.sh" "$1/bin" 0.1 cpu) || fail "the demo failed"
 
 # expect LINE
 expect() { grep -qxF "$1" <<<"$shown" || fail "expected the line: $1"; }
