@@ -13,10 +13,10 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 
 // Columns of a thread that are read together.
-constexpr int kTogether = 8;
+constexpr int kTogether = 16;
 
 __device__ float MeanSquare(const float* x, int64_t num_columns) {
   __shared__ float scratch[kThreads];

@@ -273,7 +273,7 @@ class Renders(unittest.TestCase):
         port = next(port["containerPort"] for port in container["ports"] if port["name"] == "metrics")
         self.assertIn(f"--model-server-metrics-port={port} ", (chart.CHART / "README.md").read_text())
 
-    def test_notes_say_where_a_gpu_is_asked_for_that_none_has_been_tried(self):
+    def test_notes_say_where_a_gpu_is_asked_for_that_none_has_served(self):
         self.assertIn("No release of Foretoken has served on a GPU", chart.notes(chart.values_of("gpu")))
         self.assertNotIn("GPU", chart.notes(chart.values_of("cpu")))
 

@@ -31,8 +31,8 @@ struct Case {
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.model.name << " on " << c.isa << " " << c.mode; }
 };
 
-// This instruction set multiplies rows of bf16 with the kernels of "avx512", and rows of int8 with those of
-// "avx512_bf16". Both run anyway on a machine with a better one, so two modes are enough there.
+// "avx512_vnni" multiplies rows of bf16 with the kernels of "avx512", and rows of int8 with those of "avx512_bf16".
+// Both run anyway on a machine with a better instruction set, so two modes are enough there.
 constexpr char kVnni[] = "avx512_vnni";
 
 // The instruction sets, the best first. A GPU has one entry.

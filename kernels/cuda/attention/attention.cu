@@ -188,15 +188,14 @@ void LaunchForHeadDim(const PieceLaunch& launch) {
 }  // namespace
 
 int32_t ChooseBlocksPerPiece(const AttentionCounts& counts) {
-  // With 64 queries per block this many fill a GPU of up to 256 places. Their partial results take 128 MiB for each 128
-  // dimensions.
-  constexpr int64_t kQueriesThatFillAGpu = 256 * 64;
-  if (counts.num_rows * counts.num_heads >= kQueriesThatFillAGpu) return 1;
+  // A GPU has about this many places for blocks. With one piece in each, the partial results would take 128 MiB for
+  // each 128 dimensions.
+  constexpr int64_t kPlaces = 256, kQueries = BlockShape<8>::kQueries;
+  if (counts.num_rows * counts.num_heads >= kPlaces * kQueries) return 1;
   // More blocks than a GPU has places would only look up their queries more often. Four at least share a long context.
-  constexpr int64_t kPlaces = 256;
   constexpr int32_t kMinBlocks = 4;
   const int64_t num_pieces =
-      MaxPieces(counts.num_rows * counts.num_heads / counts.num_kv_heads, counts.num_segments, 64) *
+      MaxPieces(counts.num_rows * counts.num_heads / counts.num_kv_heads, counts.num_segments, kQueries) *
       counts.num_kv_heads;
   int32_t blocks_per_piece = kAttentionSplits;
   while (blocks_per_piece > kMinBlocks && num_pieces * blocks_per_piece > kPlaces) blocks_per_piece /= 2;

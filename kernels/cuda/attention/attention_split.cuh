@@ -29,8 +29,8 @@ struct BlockShape {
   static constexpr int kThreads = kWarps * kWarpThreads;
   static constexpr int kQueries = kWarps * kMmaRows;
   static constexpr int kOutElements = 2 * kSteps * 4;  // of a lane
-  // Blocks per multiprocessor where several share the splits. They keep 48 KiB and more of copies in flight each. A
-  // third one would cost so many registers that those of the others spill, which was slower on an H200.
+  // Blocks per multiprocessor where several blocks share the splits. Each keeps 48 KiB and more of copies in flight.
+  // Three would leave each block so few registers that nvcc spills some, which was slower on an H200.
   static constexpr int kBlocksPerProcessor = 2;
 };
 

@@ -42,11 +42,11 @@ inline constexpr bool kHasGroupMma = true;
 inline constexpr bool kHasGroupMma = false;
 #endif
 
-// wgmma, of a group of four warps, the first of which is a multiple of four: sums += a b, for 8 kFragments columns of
-// b. `a` is the warp's 16 rows as in mma.cuh's FragmentA, and sums[i] its FragmentC of columns 8 i ... 8 i + 7. b lies
-// in shared memory, aligned to 1,024 bytes: a column has 64 k in 128 bytes, and its piece p of 16 bytes is in place p ^
-// (column % 8). `step` names 16 of these k. Only code for compute capability 9.0 (sm_90a) has the instruction:
-// kHasGroupMma. From BeginGroupMma to EndGroupMma nobody may touch sums, a and b.
+// wgmma: sums += a b, for 8 kFragments columns of b. Four warps call it together, and the number of the first is a
+// multiple of four. `a` is the warp's 16 rows as in mma.cuh's FragmentA, and sums[i] its FragmentC of columns 8 i ... 8
+// i + 7. b lies in shared memory, aligned to 1,024 bytes: a column has 64 k in 128 bytes, and its piece p of 16 bytes
+// is in place p ^ (column % 8). `step` names 16 of these k. Only code for compute capability 9.0 (sm_90a) has the
+// instruction: kHasGroupMma. From BeginGroupMma to EndGroupMma nobody may touch sums, a and b.
 template <int kFragments>
 __device__ inline void GroupMma(float (*sums)[4], const uint32_t (&a)[4], const void* columns, int step) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

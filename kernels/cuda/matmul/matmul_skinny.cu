@@ -125,10 +125,11 @@ void LaunchForRows(const Product& product, MatrixUnit unit, uint32_t* arrivals, 
     LaunchSkinny<kFormat, 2>(product, arrivals, stream);
   } else if (product.num_rows <= 32) {
     LaunchSkinny<kFormat, 4>(product, arrivals, stream);
-  } else if (kFormat == WeightFormat::kE4m3 || unit == MatrixUnit::kWarps) {
+  } else {
+    if constexpr (kFormat != WeightFormat::kE4m3) {
+      if (unit == MatrixUnit::kGroups) return LaunchSkinny<kFormat, 8, MatrixUnit::kGroups>(product, arrivals, stream);
+    }
     LaunchSkinny<kFormat, 8>(product, arrivals, stream);
-  } else if constexpr (kFormat != WeightFormat::kE4m3) {
-    LaunchSkinny<kFormat, 8, MatrixUnit::kGroups>(product, arrivals, stream);
   }
 }
 

@@ -40,7 +40,7 @@ class OnDevice : public ::testing::Test {
   std::unique_ptr<CudaWeight> Prepare(const ConstTensorView& part, const Quantization& quantization = {}) {
     return PrepareWeight({.parts = {&part, 1}, .quantization = quantization, .release = nullptr}, device());
   }
-  // Those that the device can run.
+  // The kernels of a product that the device can run.
   std::vector<MatMulKernel> MatMulKernels() {
     std::vector<MatMulKernel> kernels = {Skinny<MatrixUnit::kWarps>, Tiled<MatrixUnit::kWarps>};
     if (device().facts().has_group_mma) {
