@@ -42,6 +42,9 @@ constexpr size_t kStagingBytes = size_t{4} << 20;
 // code, and registers that kernels spill, a few hundred bytes for each thread that a GPU can have.
 constexpr size_t kScratchBytes = size_t{512} << 20;
 
+// Of these, what is kept from the start: enough for the recorded passes of a model with 64 heads of 128 dimensions.
+constexpr size_t kKeptScratchBytes = size_t{64} << 20;
+
 // With more rows the GPU is busy for longer than the launches take.
 constexpr int32_t kRecordedRowCounts[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
 static_assert(kRecordedRowCounts[std::size(kRecordedRowCounts) - 1] < kMinLibraryRows);
@@ -91,7 +94,9 @@ class CudaBackend final : public Backend {
         weights_(QuantizationOf(options.quantization.weights, options.quantization.group_size)),
         head_(QuantizationOf(options.quantization.head, options.quantization.group_size)),
         recorder_(*device_),
-        products_(*device_, library) {}
+        products_(*device_, library) {
+    device_->KeepScratch(kKeptScratchBytes);
+  }
 
   std::string Describe() const override {
     const DeviceFacts& facts = device_->facts();

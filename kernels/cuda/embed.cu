@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block per row, with its threads side by side along the columns.
 // Bytes moved: the row in, twice its size, because it lies in pieces of 64 bytes beside another row's pieces
-// (weight_layout.h); and twice its size out.
+// (weight_layout.h); and twice its size out. A few rows take as long as their reads wait for memory, so a thread starts
+// several reads before it needs the first. A condition would put a branch between two reads, so those beyond the row's
+// end are of its last column.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
@@ -12,7 +14,7 @@ namespace foretoken::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTogether = 8;  // columns of a thread that are read together: a few rows take as long as their reads wait
+constexpr int kTogether = 16;  // columns of a thread that are read together
 
 // The weight has the rows of ids from first_token_id on. If `is_part`, other ids give zeros.
 struct HeldRows {
@@ -31,12 +33,12 @@ __global__ void EmbedRow(HeldRows held, const int32_t* token_ids, float* out, in
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int64_t column = begin + i * kThreads;
-      values[i] = is_held && column < num_columns ? held.weight.Element(held_row, column) : 0.0f;
+      values[i] = held.weight.Element(is_held ? held_row : 0, column < num_columns ? column : num_columns - 1);
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int64_t column = begin + i * kThreads;
-      if (column < num_columns) out[row * num_columns + column] = values[i];
+      if (column < num_columns) out[row * num_columns + column] = is_held ? values[i] : 0.0f;
     }
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The norm: one block per output row. Bytes moved: the row twice in (the second time from a cache), half its size out.
-// Mean squares: one block per row and part. Bytes moved: the row once in.
-// A few rows take as long as their reads wait for memory, so a thread starts several reads before it needs the first.
+// The norm: one block per output row. Bytes moved: the row in once (twice if it is long, the second time from a cache),
+// half its size out. Mean squares: one block per row and part. Bytes moved: the row once in.
+// A few rows take as long as their reads wait for memory, so a thread starts many reads before it needs the first.
+// Beyond the row's end it reads the last column once more: a condition would put a branch between two reads.
 #include <cmath>
 
 #include "kernels/check.h"
@@ -18,52 +19,72 @@ constexpr int kThreads = 256;
 // Columns of a thread that are read together.
 constexpr int kTogether = 16;
 
-__device__ float MeanSquare(const float* x, int64_t num_columns) {
+__device__ int64_t ColumnOf(int64_t begin, int i) { return begin + int64_t{i} * kThreads; }
+
+__device__ void Read(const float* from, int64_t begin, int64_t num_columns, float (&values)[kTogether]) {
+#pragma unroll
+  for (int i = 0; i < kTogether; ++i) {
+    values[i] = from[ColumnOf(begin, i) < num_columns ? ColumnOf(begin, i) : num_columns - 1];
+  }
+}
+
+// `first` are the thread's first columns.
+__device__ float MeanSquare(const float* x, int64_t num_columns, const float (&first)[kTogether]) {
   __shared__ float scratch[kThreads];
   float sum = 0;
-  for (int64_t begin = threadIdx.x; begin < num_columns; begin += kTogether * kThreads) {
+  const auto add = [&](int64_t begin, const float(&values)[kTogether]) {
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const float value = ColumnOf(begin, i) < num_columns ? values[i] : 0;
+      sum = fmaf(value, value, sum);
+    }
+  };
+  add(threadIdx.x, first);
+  for (int64_t begin = threadIdx.x + kTogether * kThreads; begin < num_columns; begin += kTogether * kThreads) {
     float values[kTogether];
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) values[i] = begin + i * kThreads < num_columns ? x[begin + i * kThreads] : 0;
-#pragma unroll
-    for (const float value : values) sum = fmaf(value, value, sum);
+    Read(x, begin, num_columns, values);
+    add(begin, values);
   }
   return BlockSum<kThreads>(sum, scratch) / static_cast<float>(num_columns);
 }
 
-__global__ void NormRow(RmsNormArgs args) {
+__global__ void __launch_bounds__(kThreads) NormRow(RmsNormArgs args) {
   const int64_t num_columns = args.out.shape[1];
   const int64_t row = args.rows != nullptr ? args.rows[blockIdx.x] : blockIdx.x;
   const float* x = args.x.as<float>() + row * num_columns;
-  const float inverse = 1.0f / sqrtf(MeanSquare(x, num_columns) + args.eps);
   const int64_t first = blockIdx.x * num_columns;
   const bool adds = args.mode == OutputMode::kAdd;
-  for (int64_t begin = threadIdx.x; begin < num_columns; begin += kTogether * kThreads) {
-    float normed[kTogether], present[kTogether];
+  float values[kTogether], gains[kTogether], present[kTogether];
+  const auto read = [&](int64_t begin) {
+    Read(x, begin, num_columns, values);
+    Read(args.gain, begin, num_columns, gains);
+    if (adds) Read(args.out.as<float>() + first, begin, num_columns, present);
+  };
+  read(threadIdx.x);
+  const float inverse = 1.0f / sqrtf(MeanSquare(x, num_columns, values) + args.eps);
+  for (int64_t begin = threadIdx.x; begin < num_columns;) {
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const int64_t c = begin + i * kThreads;
+      const int64_t c = ColumnOf(begin, i);
       if (c >= num_columns) continue;
-      normed[i] = x[c] * inverse * args.gain[c];
-      if (adds) present[i] = args.out.as<float>()[first + c];
-    }
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int64_t c = begin + i * kThreads;
-      if (c >= num_columns) continue;
+      const float normed = values[i] * inverse * gains[i];
       if (adds) {
-        args.out.as<float>()[first + c] = present[i] + normed[i];
+        args.out.as<float>()[first + c] = present[i] + normed;
       } else {
-        args.out.as<uint16_t>()[first + c] = Bf16FromFloat(normed[i]);
+        args.out.as<uint16_t>()[first + c] = Bf16FromFloat(normed);
       }
     }
+    begin += kTogether * kThreads;
+    if (begin < num_columns) read(begin);
   }
 }
 
 __global__ void MeanSquaresOfPart(MeanSquaresArgs args) {
   const int64_t row = blockIdx.x, part = blockIdx.y;
   const float* x = args.x.as<float>() + row * args.x.shape[1] + part * args.widths[0];
-  const float mean = MeanSquare(x, args.widths[part]);
+  float first[kTogether];
+  Read(x, threadIdx.x, args.widths[part], first);
+  const float mean = MeanSquare(x, args.widths[part], first);
   if (threadIdx.x == 0) args.out.as<float>()[2 * row + part] = mean;
 }
 

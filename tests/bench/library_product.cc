@@ -59,6 +59,7 @@ MeasuredProduct::MeasuredProduct(const ProductShape& shape, const MeasureOptions
 }
 
 ProductTimes MeasuredProduct::Measure() {
+  device_.MakeCurrent();
   FT_CHECK(error_.empty());
   const MatMulArgs args{.x = {x_.get(), DType::kBF16, Shape(shape_.num_rows, shape_.num_inputs)},
                         .weight = weight_.get(),

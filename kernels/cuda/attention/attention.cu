@@ -9,6 +9,8 @@
 // of 32 keys are two K/V blocks. A step then has four independent chains of products, and the tiles that a row does not
 // share are short. A head of more than 128 dimensions takes twice the registers and shared memory, so its blocks have
 // half the queries.
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/attention_queries.cuh"
@@ -48,12 +50,12 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kStep
   if (piece.begin >= piece.end) return;
   const BlockTask task = MakeTask<kSteps>(args, piece);
   const TileQueries<kSteps> queries = LoadQueries<kSteps>(task);
-  const int32_t head_dim = args.kv.head_dim;
+  const int32_t head_dim = args.kv.head_dim, first_split = static_cast<int32_t>(blockIdx.x) % blocks_per_piece;
+  SharedTiles<kSteps> shared(task, first_split, blocks_per_piece);
 #pragma unroll 1
-  for (auto split = static_cast<int32_t>(blockIdx.x) % blocks_per_piece; split < kAttentionSplits;
-       split += blocks_per_piece) {
+  for (int32_t split = first_split; split < kAttentionSplits; split += blocks_per_piece) {
     if (!HasTilesInSplit(task.visible, split)) continue;
-    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split);
+    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split, shared);
 #pragma unroll
     for (int i = 0; i < kLaneQueries; ++i) {
       const LaneQuery& query = task.warp.queries[i];
@@ -66,7 +68,6 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads, BlockShape<kStep
         *reinterpret_cast<FloatPair*>(partials.out + index * head_dim + dim) = {sums[0], sums[1]};
       });
     }
-    __syncthreads();  // the next split's copies use the same ring
   }
 }
 
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args,
     float outs[kAttentionSplits], maxima[kAttentionSplits], sums[kAttentionSplits];
 #pragma unroll
     for (int32_t split = 0; split < kAttentionSplits; ++split) {  // all reads at once; they take most of the time
-      if (!HasTilesInSplit(visible, split)) continue;
+      // Also of splits without a result, because a condition would put a branch between two reads.
       outs[split] = partials.out[(first + split) * head_dim + dim];
       maxima[split] = partials.max[first + split];
       sums[split] = partials.sum[first + split];
@@ -120,8 +121,9 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
   for (int i = 0; i < Shape::kOutElements; ++i) out_of(i) = 0;
   MergedSoftmax merged[kLaneQueries];
   const int32_t head_dim = args.kv.head_dim;
+  SharedTiles<kSteps> shared(task, 0, 1);
   for (int32_t split = 0; split < kAttentionSplits; ++split) {
-    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split);
+    const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split, shared);
 #pragma unroll
     for (int i = 0; i < kLaneQueries; ++i) {
       if (!HasTilesInSplit(task.warp.queries[i].visible, split)) continue;
@@ -132,7 +134,6 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
         out_of(element + 1) = factors.Merge(out_of(element + 1), sums[1]);
       });
     }
-    __syncthreads();  // the next split's copies use the same ring
   }
 #pragma unroll
   for (int i = 0; i < kLaneQueries; ++i) {
@@ -192,11 +193,12 @@ int32_t ChooseBlocksPerPiece(const AttentionCounts& counts) {
   // each 128 dimensions.
   constexpr int64_t kPlaces = 256, kQueries = BlockShape<8>::kQueries;
   if (counts.num_rows * counts.num_heads >= kPlaces * kQueries) return 1;
-  // More blocks than a GPU has places would only look up their queries more often. Four at least share a long context.
-  constexpr int32_t kMinBlocks = 4;
+  // More blocks than a GPU has places would only look up their queries more often. Two at least share a long context.
+  // There are at least this many pieces, and rarely many more.
+  constexpr int32_t kMinBlocks = 2;
+  const int64_t num_queries = counts.num_rows * counts.num_heads / counts.num_kv_heads;
   const int64_t num_pieces =
-      MaxPieces(counts.num_rows * counts.num_heads / counts.num_kv_heads, counts.num_segments, kQueries) *
-      counts.num_kv_heads;
+      std::max(counts.num_segments, (num_queries + kQueries - 1) / kQueries) * counts.num_kv_heads;
   int32_t blocks_per_piece = kAttentionSplits;
   while (blocks_per_piece > kMinBlocks && num_pieces * blocks_per_piece > kPlaces) blocks_per_piece /= 2;
   return blocks_per_piece;

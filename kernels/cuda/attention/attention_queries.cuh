@@ -131,6 +131,7 @@ struct LaneQuery {
   int32_t index = 0;    // in [T, H]
   Positions visible;    // empty: there is no such query
   Positions shared;
+  Positions own;
 };
 
 // The queries of a warp.
@@ -140,6 +141,7 @@ struct WarpQueries {
   int32_t num_rows = 0;
   Positions visible;  // by any of the queries
   Positions shared;
+  Positions own;
 };
 
 // One lane looks up each row's keys and writes them to `rows`, which has a place for every query.
@@ -163,10 +165,12 @@ __device__ inline WarpQueries QueriesOfWarp(const AttentionArgs& args, const Que
     of_warp.queries[i] = {.row_idx = row - first_row,
                           .index = ((segment_begin + row) * args.kv.num_kv_heads + kv_head) * group + query % group,
                           .visible = keys.visible,
-                          .shared = keys.shared()};
+                          .shared = keys.shared(),
+                          .own = keys.own()};
   }
   of_warp.visible = UnionOfWarp(Union(of_warp.queries[0].visible, of_warp.queries[1].visible));
   of_warp.shared = UnionOfWarp(Union(of_warp.queries[0].shared, of_warp.queries[1].shared));
+  of_warp.own = UnionOfWarp(Union(of_warp.queries[0].own, of_warp.queries[1].own));
   return of_warp;
 }
 

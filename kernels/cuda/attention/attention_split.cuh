@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block's visit to the tiles of one split.
+// A block's visits to the tiles of its splits.
 //
-// First come the tiles that the block's rows share. Its threads copy them into a ring of shared memory, while its
-// warps, each for its 16 queries, attend to the newest complete tile. Then each warp by itself visits the tiles that
-// hold its rows' ancestors. A query's own tiles come after the shared ones, so it sees all tiles in the order of their
-// positions.
+// First come the tiles of a split that the block's rows share. The block's threads copy them into a ring of shared
+// memory, while its warps, each for its 16 queries, attend to the newest complete tile. Then each warp by itself visits
+// the tiles that hold its rows' ancestors. A query's own tiles come after the shared ones, so it sees all tiles in the
+// order of their positions.
+//
+// The ring runs on from split to split. Only where a split has own tiles, which use the ring's memory, it begins anew.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,6 +44,7 @@ struct BlockMemory {
   RowKeys rows[BlockShape<kSteps>::kWarps][kMmaRows];
   Positions warps_visible[BlockShape<kSteps>::kWarps];
   Positions warps_shared[BlockShape<kSteps>::kWarps];
+  Positions warps_own[BlockShape<kSteps>::kWarps];
 
   static __device__ BlockMemory& Get() { return *static_cast<BlockMemory*>(ptx::DynamicSharedMemory()); }
 };
@@ -59,6 +62,7 @@ struct BlockTask {
   WarpQueries warp;
   Positions visible;  // by any of the block's queries
   Positions shared;
+  Positions own;
 };
 
 template <int kSteps>
@@ -71,9 +75,11 @@ __device__ BlockTask MakeTask(const AttentionArgs& args, const QueryPiece& piece
                  .warp = QueriesOfWarp(args, piece, kv_head, memory.rows[warp])};
   memory.warps_visible[warp] = task.warp.visible;
   memory.warps_shared[warp] = task.warp.shared;
+  memory.warps_own[warp] = task.warp.own;
   __syncthreads();
   for (const Positions& visible : memory.warps_visible) task.visible = Union(task.visible, visible);
   for (const Positions& shared : memory.warps_shared) task.shared = Union(task.shared, shared);
+  for (const Positions& own : memory.warps_own) task.own = Union(task.own, own);
   return task;
 }
 
@@ -93,52 +99,111 @@ __device__ TileQueries<kSteps> LoadQueries(const BlockTask& task) {
   return queries;
 }
 
-// Visits the split's tiles that the block's queries share. A thread waits for its own copies and then, at a barrier,
-// for the other threads' copies. Behind that barrier no thread computes on the previous tile any more, so the next copy
-// may overwrite it.
+// The tiles that the block's queries share, of the splits `first_split`, `first_split` + `split_stride`, ..., in order.
+// kStages - 1 copies are on their way, of the next tiles or, at the end and before own tiles, of nothing.
 template <int kSteps>
-__device__ void AttendSharedTiles(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
-                                  TileSoftmax<kSteps>& softmax) {
-  using Shape = BlockShape<kSteps>;
-  auto& ring = BlockMemory<kSteps>::Get().tiles;
-  constexpr int kStages = Shape::kWarps;
-  // A place without a query sees everything, so that it never makes a tile count as seen in part.
-  const auto visible_to = [](const LaneQuery& query) {
-    return query.visible.end > 0 ? query.shared : Positions{0, INT_MAX};
+class SharedTiles {
+ public:
+  __device__ SharedTiles(const BlockTask& task, int32_t first_split, int32_t split_stride)
+      : task_(task), end_(EndTile(task.shared)), split_stride_(split_stride), next_{first_split, 0} {
+    EnterSplit();
+    FillRing();
+  }
+
+  // Attends to those of a split. A thread waits for its own copies and then, at a barrier, for the other threads'
+  // copies. Behind that barrier no thread computes on the tile before any more, so the next copy may overwrite it.
+  __device__ void Attend(int32_t split, const TileQueries<kSteps>& queries, TileSoftmax<kSteps>& softmax) {
+    // A place without a query sees everything, so that it never makes a tile count as seen in part.
+    const auto visible_to = [](const LaneQuery& query) {
+      return query.visible.end > 0 ? query.shared : Positions{0, INT_MAX};
+    };
+    const Positions visible[kLaneQueries] = {visible_to(task_.warp.queries[0]), visible_to(task_.warp.queries[1])};
+    for (int32_t tile = FirstTileOfSplit(task_.shared.begin, split); tile < end_; tile += kAttentionSplits) {
+      ptx::WaitForCopies<kStages - 2>();
+      __syncthreads();
+      const Next next = next_;
+      const TileBlocks blocks = next_blocks_;
+      StartCopyOf(next, blocks, (stage_ + kStages - 1) % kStages);
+      Advance();
+      const int32_t tile_begin = tile * kAttentionTile;
+      if (task_.warp.shared.begin < tile_begin + kAttentionTile && tile_begin < task_.warp.shared.end) {
+        AttendTile(queries, BlockMemory<kSteps>::Get().tiles[stage_], tile_begin, visible, softmax);
+      }
+      stage_ = (stage_ + 1) % kStages;
+    }
+  }
+
+  // Behind a split with own tiles, when nobody uses the ring's memory any more.
+  __device__ void Resume() {
+    LeaveSplit();
+    FillRing();
+  }
+
+ private:
+  static constexpr int kStages = BlockShape<kSteps>::kWarps;
+
+  // The next tile to copy. At the end of the last split, and of a split with own tiles, there is none.
+  struct Next {
+    int32_t split;
+    int32_t tile;
   };
-  const Positions visible[kLaneQueries] = {visible_to(task.warp.queries[0]), visible_to(task.warp.queries[1])};
-  const int32_t first = FirstTileOfSplit(task.shared.begin, split), end = EndTile(task.shared);
-  const auto start_copy = [&](int32_t tile, const TileBlocks& blocks, int stage) {
-    const auto offset_of = [&](int key) { return task.cache.Offset(blocks.SlotOf(key)); };
-    if (tile < end) {
-      StartCopy<Shape::kThreads>(task.cache, task.shared.CountedFrom(tile * kAttentionTile), offset_of, ring[stage]);
+  __device__ bool HasTile(const Next& next) const { return next.split < kAttentionSplits && next.tile < end_; }
+
+  __device__ void Advance() {
+    next_.tile += kAttentionSplits;
+    PassEmptySplits();
+    LookUpBlocks();
+  }
+  __device__ void LeaveSplit() {
+    next_.split += split_stride_;
+    EnterSplit();
+  }
+  __device__ void EnterSplit() {
+    next_.tile = FirstTileOfSplit(task_.shared.begin, next_.split);
+    PassEmptySplits();
+  }
+  __device__ void PassEmptySplits() {
+    while (next_.split < kAttentionSplits && next_.tile >= end_ && !HasTilesInSplit(task_.own, next_.split)) {
+      next_.split += split_stride_;
+      next_.tile = FirstTileOfSplit(task_.shared.begin, next_.split);
+    }
+  }
+  // Blocks are read long before they are needed.
+  __device__ void LookUpBlocks() {
+    next_blocks_ = TileBlocks(task_.block_table, HasTile(next_) ? next_.tile : 0, task_.shared.end);
+  }
+
+  // The first tiles' blocks are read together.
+  __device__ void FillRing() {
+    Next first[kStages - 1];
+    TileBlocks blocks[kStages - 1];
+    LookUpBlocks();
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      first[i] = next_;
+      blocks[i] = next_blocks_;
+      Advance();
+    }
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) StartCopyOf(first[i], blocks[i], i);
+    stage_ = 0;
+  }
+  __device__ void StartCopyOf(const Next& next, const TileBlocks& blocks, int stage) const {
+    const auto offset_of = [&](int key) { return task_.cache.Offset(blocks.SlotOf(key)); };
+    if (HasTile(next)) {
+      StartCopy<BlockShape<kSteps>::kThreads>(task_.cache, task_.shared.CountedFrom(next.tile * kAttentionTile),
+                                              offset_of, BlockMemory<kSteps>::Get().tiles[stage]);
     }
     ptx::CommitCopies();
-  };
-  // Blocks are read long before they are needed, the first of them together.
-  TileBlocks first_blocks[kStages];
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    first_blocks[i] = TileBlocks(task.block_table, first + i * kAttentionSplits, task.shared.end);
   }
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) start_copy(first + i * kAttentionSplits, first_blocks[i], i);
-  int32_t next = first + (kStages - 1) * kAttentionSplits;
-  TileBlocks next_blocks = first_blocks[kStages - 1];
-  int stage = 0;
-  for (int32_t tile = first; tile < end; tile += kAttentionSplits) {
-    ptx::WaitForCopies<kStages - 2>();
-    __syncthreads();
-    start_copy(next, next_blocks, (stage + kStages - 1) % kStages);
-    next += kAttentionSplits;
-    next_blocks = TileBlocks(task.block_table, next, task.shared.end);
-    const int32_t tile_begin = tile * kAttentionTile;
-    if (task.warp.shared.begin < tile_begin + kAttentionTile && tile_begin < task.warp.shared.end) {
-      AttendTile(queries, ring[stage], tile_begin, visible, softmax);
-    }
-    stage = (stage + 1) % kStages;
-  }
-}
+
+  const BlockTask& task_;
+  int32_t end_;
+  int32_t split_stride_;
+  Next next_;
+  TileBlocks next_blocks_;
+  int stage_ = 0;
+};
 
 // A warp's tiles of one split that hold ancestors: row by row, in order.
 struct OwnTile {
@@ -192,12 +257,18 @@ __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>&
   }
 }
 
+// Call it for the splits of `shared`, in order; those of which no query sees anything may be left out.
 template <int kSteps>
-__device__ TileSoftmax<kSteps> AttendSplit(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split) {
+__device__ TileSoftmax<kSteps> AttendSplit(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
+                                           SharedTiles<kSteps>& shared) {
   TileSoftmax<kSteps> softmax;
-  AttendSharedTiles(task, queries, split, softmax);
-  __syncthreads();  // from here on the ring's memory belongs to the single warps
-  AttendOwnTiles(task, queries, split, softmax);
+  shared.Attend(split, queries, softmax);
+  if (HasTilesInSplit(task.own, split)) {
+    __syncthreads();  // from here on the ring's memory belongs to the single warps
+    AttendOwnTiles(task, queries, split, softmax);
+    __syncthreads();
+    shared.Resume();
+  }
   for (float& sum : softmax.sum) sum = QuadSum(sum);
   return softmax;
 }

@@ -76,11 +76,18 @@ Device::~Device() {
   MakeCurrent();
   FT_CUDA_CHECK(cudaStreamSynchronize(stream_));  // pending work may still use pinned_; its callbacks never run
   FT_CUDA_CHECK(cudaStreamDestroy(stream_));
+  current_scratch = nullptr;
 }
 
 void Device::MakeCurrent() const {
   SetFailingRank(rank_, facts_.index);
   FT_CUDA_CHECK(cudaSetDevice(facts_.index));
+  current_scratch = scratch_.get();
+}
+
+void Device::KeepScratch(size_t num_bytes) {
+  scratch_ = std::make_unique<ScratchMemory>(Allocate(num_bytes), num_bytes);
+  MakeCurrent();
 }
 
 Buffer Device::Allocate(size_t num_bytes) {

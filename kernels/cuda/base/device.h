@@ -20,6 +20,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/base/device_facts.h"
 #include "kernels/cuda/base/pinned_memory.h"
+#include "kernels/cuda/base/scratch_memory.h"
 
 namespace foretoken::kernels::cuda {
 
@@ -47,6 +48,8 @@ class Device {
 
   // Zeroed in the stream's order. For 0 bytes it returns a null pointer.
   Buffer Allocate(size_t num_bytes);
+  // Keeps memory for StreamScratch from now on. Call it once, before any op.
+  void KeepScratch(size_t num_bytes);
   // Enqueues the copy. The host's memory must stay unchanged until Synchronize.
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);
   // Page-locked host memory for copies, valid until the end of the next Synchronize.
@@ -65,6 +68,7 @@ class Device {
   int rank_;
   cudaStream_t stream_ = nullptr;
   PinnedMemory pinned_;
+  std::unique_ptr<ScratchMemory> scratch_;  // null: none
   std::vector<std::function<void()>> callbacks_;
 };
 

@@ -50,15 +50,27 @@ __device__ bool ArrivesLast(uint32_t* arrivals, uint32_t num_splits) {
   return is_last;
 }
 
+// A split's sums are on their way while those of the split before are added.
 template <typename Shape, typename Sums>
 __device__ void AddSplits(const SplitSums& splits, int64_t tile, int32_t num_splits, Sums& sums) {
-  for (int32_t split = 0; split < num_splits; ++split) {
+  constexpr int kFragments = Shape::kOutputFragments * Shape::kRowFragments;
+  float4 next[kFragments];
+  const auto read = [&](int32_t split) {
     const float4* from = SumsOfSplit<Shape>(splits, tile, num_splits, split);
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) next[i] = __ldcg(from + i * Shape::kThreads);
+  };
+  read(0);
+  for (int32_t split = 0; split < num_splits; ++split) {
+    float4 now[kFragments];
+#pragma unroll
+    for (int i = 0; i < kFragments; ++i) now[i] = next[i];
+    if (split + 1 < num_splits) read(split + 1);
 #pragma unroll
     for (int i = 0; i < Shape::kOutputFragments; ++i) {
 #pragma unroll
       for (int j = 0; j < Shape::kRowFragments; ++j) {
-        const float4 more = __ldcg(from + (i * Shape::kRowFragments + j) * Shape::kThreads);
+        const float4& more = now[i * Shape::kRowFragments + j];
         float(&sum)[4] = sums[i][j].sums;
         sum[0] = split == 0 ? more.x : sum[0] + more.x;
         sum[1] = split == 0 ? more.y : sum[1] + more.y;

@@ -125,7 +125,8 @@ class ProductTile {
   }
 
   // Writes the final sums over all splits. Present values of the output are read many at a time, because each takes as
-  // long as memory does.
+  // long as memory does; those beyond the output's end are other ones once more, because a condition would put a branch
+  // between two reads.
   __device__ void Store(const Sums& sums) const {
     constexpr int kFragments = Shape::kOutputFragments;
     constexpr int kTogether = Shape::kRowFragments * kFragments < 8 ? Shape::kRowFragments : 8 / kFragments;
@@ -142,9 +143,15 @@ class ProductTile {
     for (int first = 0; first < Shape::kRowFragments; first += kTogether) {
       float present[kTogether][kFragments][4];
       if (product_.mode == OutputMode::kAdd) {
-        ForEachSum<kTogether>(first, [&](int j, int i, int element, int64_t row, int64_t output) {
-          present[j][i][element] = *Out(row, output);
-        });
+#pragma unroll
+        for (int j = 0; j < kTogether; ++j) {
+#pragma unroll
+          for (int at = 0; at < kFragments * 4; ++at) {
+            const int64_t row = RowOf(first + j, at % 4), output = OutputOf(at / 4, at % 4 / 2);
+            present[j][at / 4][at % 4] = *Out(row < product_.num_rows ? row : product_.num_rows - 1,
+                                              output < product_.weight.num_outputs ? output : 0);
+          }
+        }
       }
       ForEachSum<kTogether>(first, [&](int j, int i, int element, int64_t row, int64_t output) {
         float sum = sums[i][first + j].sums[element];
@@ -331,6 +338,11 @@ class ProductTile {
     }
   }
 
+  // The row of an element that the thread has of row fragment j.
+  __device__ int64_t RowOf(int j, int element) const {
+    return first_row_ + RowFragment(j) * kMmaColumns + lane() % 4 * 2 + element % 2;
+  }
+
   // The thread's output in the first or second half of output fragment i.
   __device__ int64_t OutputOf(int i, int half) const {
     return first_output_ + OutputFragment(i) * kTileOutputs + half * 8 + lane() / 4;
@@ -344,7 +356,7 @@ class ProductTile {
     for (int j = 0; j < kCount; ++j) {
 #pragma unroll
       for (int element = 0; element < 4; ++element) {
-        const int64_t row = first_row_ + RowFragment(first + j) * kMmaColumns + lane() % 4 * 2 + element % 2;
+        const int64_t row = RowOf(first + j, element);
         if (row >= product_.num_rows) continue;
 #pragma unroll
         for (int i = 0; i < Shape::kOutputFragments; ++i) {

@@ -116,9 +116,10 @@ TEST(ChooseBlocksPerPiece, SharesSplitsWhileThereAreFewQueries) {
   EXPECT_EQ(choose(1, 1), 16);
   EXPECT_EQ(choose(8, 1), 16);
   EXPECT_EQ(choose(48, 1), 8);
-  EXPECT_EQ(choose(64, 2), 4);
-  EXPECT_EQ(choose(16, 16), 4);
-  EXPECT_EQ(choose(511, 8), 4);
+  EXPECT_EQ(choose(64, 2), 8);
+  EXPECT_EQ(choose(128, 8), 4);
+  EXPECT_EQ(choose(16, 16), 2);
+  EXPECT_EQ(choose(511, 8), 2);
   EXPECT_EQ(choose(8192, 1), 1);
 }
 

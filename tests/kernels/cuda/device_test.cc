@@ -10,9 +10,12 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
+#include "kernels/cuda/base/scratch_memory.h"
+#include "kernels/cuda/base/stream_scratch.h"
 #include "kernels/cuda/matmul/weight.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/testing/cases/random_values.h"
@@ -95,6 +98,40 @@ TEST_F(DeviceTest, PinnedMemoryIsApartUntilSynchronisedAndThenUsedAgain) {
     }
     device().Synchronize();
   }
+}
+
+TEST(ScratchMemory, GivesPiecesThatAreApartUntilNoneIsInUse) {
+  constexpr size_t kBytes = 10 * 256;
+  const auto memory = std::make_unique<std::byte[]>(kBytes);
+  ScratchMemory scratch(Buffer(memory.get(), [](void*) {}), kBytes);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(scratch.Take(kBytes + 1), nullptr);
+    EXPECT_EQ(scratch.Take(1), memory.get());
+    EXPECT_EQ(scratch.Take(257), memory.get() + 256);
+    scratch.Return();  // one piece is still in use, so nothing is free again
+    EXPECT_EQ(scratch.Take(7 * 256 + 1), nullptr);
+    EXPECT_EQ(scratch.Take(7 * 256 - 1), memory.get() + 768);
+    EXPECT_EQ(scratch.Take(1), nullptr);
+    scratch.Return();
+    scratch.Return();
+  }
+  EXPECT_EQ(scratch.Take(kBytes), memory.get());
+}
+
+TEST_F(DeviceTest, KeepsScratchMemoryAndTakesMoreWhereItDoesNotSuffice) {
+  const auto place_of = [&](size_t num_bytes) { return StreamScratch(num_bytes, device().stream()).data(); };
+  constexpr size_t kBytes = 4096;
+  device().KeepScratch(kBytes);
+  void* const kept = place_of(1);
+  EXPECT_EQ(place_of(kBytes), kept);
+  const StreamScratch piece(1, device().stream()), more(kBytes, device().stream());
+  EXPECT_EQ(piece.data(), kept);
+  EXPECT_NE(more.data(), kept);
+  std::vector<char> from(kBytes, 'x'), to(kBytes);
+  device().Copy(more.data(), from.data(), kBytes, CopyKind::kToDevice);
+  device().Copy(to.data(), more.data(), kBytes, CopyKind::kToHost);
+  device().Synchronize();
+  EXPECT_EQ(to, from);
 }
 
 TEST_F(DeviceTest, StacksAWeightsPartsAndRoundsThemToBf16) {
