@@ -13,8 +13,8 @@ namespace foretoken::rpc {
 
 std::string ProjectionPath(const std::string& directory, absl::string_view digest);
 
-// Leaves a file of this size as it is, and leaves the writing to another process that writes it now. A writer that was
-// cut off leaves one unfinished file, which the next one overwrites. Errors: the system's, with the path.
+// Leaves a file with these bytes as it is, and leaves the writing to another process that writes it now. A writer that
+// was cut off leaves one unfinished file, which the next one overwrites. Errors: the system's, with the path.
 absl::Status WriteProjection(const std::string& directory, absl::string_view digest, absl::string_view bytes);
 
 }  // namespace foretoken::rpc

@@ -48,12 +48,18 @@ TEST(ProjectionFile, ReplacesWhatACutOffWriterLeft) {
   EXPECT_FALSE(std::filesystem::exists(ProjectionPath(directory.path(), "abc") + ".unfinished"));
 }
 
-TEST(ProjectionFile, IsReplacedIfAWriterWasCutOff) {
+// Verifiers would otherwise read it in vain, and then the projection from the proposer, at each start.
+TEST(ProjectionFile, IsReplacedIfItHasOtherBytes) {
   const TempDir directory;
   const std::string path = ProjectionPath(directory.path(), "abc");
-  directory.Write("abc.projection", "byt");
-  ASSERT_TRUE(WriteProjection(directory.path(), "abc", "bytes").ok());
-  EXPECT_EQ(base::ReadFile(path).value(), "bytes");
+  const std::string bytes = std::string(size_t{3} << 20, 'a') + "bytes";
+  std::string other_end = bytes;
+  other_end.back() = 'x';
+  for (const std::string& present : {std::string("byt"), other_end, bytes + "s", std::string()}) {
+    directory.Write("abc.projection", present);
+    ASSERT_TRUE(WriteProjection(directory.path(), "abc", bytes).ok());
+    EXPECT_EQ(base::ReadFile(path).value(), bytes);
+  }
 }
 
 TEST(ProjectionFile, IsReadableByVerifiersOfOtherUsersAndNotWrittenTwice) {
