@@ -42,7 +42,8 @@ constexpr size_t kStagingBytes = size_t{4} << 20;
 // code, and registers that kernels spill, a few hundred bytes for each thread that a GPU can have.
 constexpr size_t kScratchBytes = size_t{512} << 20;
 
-// Of these, what is kept from the start: enough for the recorded passes of a model with 64 heads of 128 dimensions.
+// The part of kScratchBytes that is kept from the first op on. The recorded passes of a model with 64 heads of 128
+// dimensions need half of it.
 constexpr size_t kKeptScratchBytes = size_t{64} << 20;
 
 // With more rows the GPU is busy for longer than the launches take.

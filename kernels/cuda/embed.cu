@@ -2,8 +2,8 @@
 // One block per row, with its threads side by side along the columns.
 // Bytes moved: the row in, twice its size, because it lies in pieces of 64 bytes beside another row's pieces
 // (weight_layout.h); and twice its size out. A few rows take as long as their reads wait for memory, so a thread starts
-// several reads before it needs the first. A condition would put a branch between two reads, so those beyond the row's
-// end are of its last column.
+// several reads before it needs the first. A condition would put a branch between two reads, so a thread reads the last
+// column beyond the row's end, and the weight's first row for an id that another rank holds.
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A block covers some columns of one row, a thread every kThreads-th of them. Bytes moved: each once. The reads of a
-// thread are on their way together; beyond the row's end they are of the last column, because a condition would put a
-// branch between them.
+// thread are on their way together. Beyond the row's end it reads the last column once more: a condition would put a
+// branch between two reads.
 #include <cmath>
 
 #include "kernels/check.h"

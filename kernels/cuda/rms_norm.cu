@@ -28,7 +28,7 @@ __device__ void Read(const float* from, int64_t begin, int64_t num_columns, floa
   }
 }
 
-// `first` are the thread's first columns.
+// `first` has the values of the thread's first columns.
 __device__ float MeanSquare(const float* x, int64_t num_columns, const float (&first)[kTogether]) {
   __shared__ float scratch[kThreads];
   float sum = 0;

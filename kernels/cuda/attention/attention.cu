@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args,
     float outs[kAttentionSplits], maxima[kAttentionSplits], sums[kAttentionSplits];
 #pragma unroll
     for (int32_t split = 0; split < kAttentionSplits; ++split) {  // all reads at once; they take most of the time
-      // Also of splits without a result, because a condition would put a branch between two reads.
+      // A split without a result is read, too, because a condition would put a branch between two reads.
       outs[split] = partials.out[(first + split) * head_dim + dim];
       maxima[split] = partials.max[first + split];
       sums[split] = partials.sum[first + split];
@@ -194,7 +194,7 @@ int32_t ChooseBlocksPerPiece(const AttentionCounts& counts) {
   constexpr int64_t kPlaces = 256, kQueries = BlockShape<8>::kQueries;
   if (counts.num_rows * counts.num_heads >= kPlaces * kQueries) return 1;
   // More blocks than a GPU has places would only look up their queries more often. Two at least share a long context.
-  // There are at least this many pieces, and rarely many more.
+  // num_pieces is a guess: small segments that end within a piece make more of them.
   constexpr int32_t kMinBlocks = 2;
   const int64_t num_queries = counts.num_rows * counts.num_heads / counts.num_kv_heads;
   const int64_t num_pieces =

@@ -110,8 +110,9 @@ class SharedTiles {
     FillRing();
   }
 
-  // Attends to those of a split. A thread waits for its own copies and then, at a barrier, for the other threads'
-  // copies. Behind that barrier no thread computes on the tile before any more, so the next copy may overwrite it.
+  // Attends to the split's shared tiles. A thread waits for its own copies and then, at a barrier, for the other
+  // threads' copies. Behind that barrier no thread computes on the previous tile any more, so the next copy may
+  // overwrite it.
   __device__ void Attend(int32_t split, const TileQueries<kSteps>& queries, TileSoftmax<kSteps>& softmax) {
     // A place without a query sees everything, so that it never makes a tile count as seen in part.
     const auto visible_to = [](const LaneQuery& query) {
@@ -121,10 +122,9 @@ class SharedTiles {
     for (int32_t tile = FirstTileOfSplit(task_.shared.begin, split); tile < end_; tile += kAttentionSplits) {
       ptx::WaitForCopies<kStages - 2>();
       __syncthreads();
-      const Next next = next_;
-      const TileBlocks blocks = next_blocks_;
-      StartCopyOf(next, blocks, (stage_ + kStages - 1) % kStages);
+      StartCopyOf(next_, next_blocks_, (stage_ + kStages - 1) % kStages);
       Advance();
+      next_blocks_ = BlocksOf(next_);  // long before they are needed
       const int32_t tile_begin = tile * kAttentionTile;
       if (task_.warp.shared.begin < tile_begin + kAttentionTile && tile_begin < task_.warp.shared.end) {
         AttendTile(queries, BlockMemory<kSteps>::Get().tiles[stage_], tile_begin, visible, softmax);
@@ -133,7 +133,7 @@ class SharedTiles {
     }
   }
 
-  // Behind a split with own tiles, when nobody uses the ring's memory any more.
+  // Call it behind the own tiles of a split, when no warp uses the ring's memory any more.
   __device__ void Resume() {
     LeaveSplit();
     FillRing();
@@ -142,7 +142,8 @@ class SharedTiles {
  private:
   static constexpr int kStages = BlockShape<kSteps>::kWarps;
 
-  // The next tile to copy. At the end of the last split, and of a split with own tiles, there is none.
+  // The next tile to copy. There is none behind the last split, and none between a split's last shared tile and Resume
+  // if the split has own tiles.
   struct Next {
     int32_t split;
     int32_t tile;
@@ -152,7 +153,6 @@ class SharedTiles {
   __device__ void Advance() {
     next_.tile += kAttentionSplits;
     PassEmptySplits();
-    LookUpBlocks();
   }
   __device__ void LeaveSplit() {
     next_.split += split_stride_;
@@ -168,22 +168,21 @@ class SharedTiles {
       next_.tile = FirstTileOfSplit(task_.shared.begin, next_.split);
     }
   }
-  // Blocks are read long before they are needed.
-  __device__ void LookUpBlocks() {
-    next_blocks_ = TileBlocks(task_.block_table, HasTile(next_) ? next_.tile : 0, task_.shared.end);
+  __device__ TileBlocks BlocksOf(const Next& next) const {
+    return TileBlocks(task_.block_table, HasTile(next) ? next.tile : 0, task_.shared.end);
   }
 
-  // The first tiles' blocks are read together.
   __device__ void FillRing() {
     Next first[kStages - 1];
-    TileBlocks blocks[kStages - 1];
-    LookUpBlocks();
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) {
-      first[i] = next_;
-      blocks[i] = next_blocks_;
+    for (Next& next : first) {
+      next = next_;
       Advance();
     }
+    TileBlocks blocks[kStages - 1];
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) blocks[i] = BlocksOf(first[i]);  // all reads together
+    next_blocks_ = BlocksOf(next_);
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) StartCopyOf(first[i], blocks[i], i);
     stage_ = 0;
@@ -257,7 +256,7 @@ __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>&
   }
 }
 
-// Call it for the splits of `shared`, in order; those of which no query sees anything may be left out.
+// Call it for the splits of `shared`, in order. A split of which no query sees anything may be left out.
 template <int kSteps>
 __device__ TileSoftmax<kSteps> AttendSplit(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
                                            SharedTiles<kSteps>& shared) {

@@ -86,7 +86,7 @@ void Device::MakeCurrent() const {
 }
 
 void Device::KeepScratch(size_t num_bytes) {
-  scratch_ = std::make_unique<ScratchMemory>(Allocate(num_bytes), num_bytes);
+  scratch_ = std::make_unique<ScratchMemory>(num_bytes, stream_, [this](size_t bytes) { return Allocate(bytes); });
   MakeCurrent();
 }
 

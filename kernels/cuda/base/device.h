@@ -48,7 +48,7 @@ class Device {
 
   // Zeroed in the stream's order. For 0 bytes it returns a null pointer.
   Buffer Allocate(size_t num_bytes);
-  // Keeps memory for StreamScratch from now on. Call it once, before any op.
+  // Keeps so much memory for StreamScratch from its first use on. Call it once, before any op.
   void KeepScratch(size_t num_bytes);
   // Enqueues the copy. The host's memory must stay unchanged until Synchronize.
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device memory for the work enqueued on a stream between this object's construction and its destruction. It is a piece
 // of the current device's kept scratch memory, if that has room; else it is allocated and freed in the stream's order.
-// So no thread waits. Not zeroed.
+// So no thread waits. Not zeroed. The stream is the current device's.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@ namespace foretoken::kernels::cuda {
 class StreamScratch {
  public:
   StreamScratch(size_t num_bytes, cudaStream_t stream) : kept_(current_scratch), stream_(stream) {
-    if (kept_ != nullptr) data_ = kept_->Take(num_bytes);
+    if (kept_ != nullptr) data_ = kept_->Take(num_bytes, stream);
     if (data_ != nullptr) return;
     kept_ = nullptr;
     FT_CUDA_CHECK(cudaMallocAsync(&data_, num_bytes, stream));

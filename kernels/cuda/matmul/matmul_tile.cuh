@@ -125,8 +125,8 @@ class ProductTile {
   }
 
   // Writes the final sums over all splits. Present values of the output are read many at a time, because each takes as
-  // long as memory does; those beyond the output's end are other ones once more, because a condition would put a branch
-  // between two reads.
+  // long as memory does. In place of values beyond the output's end the last row or the first output is read once more:
+  // a condition would put a branch between two reads.
   __device__ void Store(const Sums& sums) const {
     constexpr int kFragments = Shape::kOutputFragments;
     constexpr int kTogether = Shape::kRowFragments * kFragments < 8 ? Shape::kRowFragments : 8 / kFragments;

@@ -29,7 +29,7 @@ class AttentionTest : public OnDevice {
   }
 };
 
-constexpr int32_t kBlocksPerPiece[] = {kAttentionSplits, 4, 1};
+constexpr int32_t kBlocksPerPiece[] = {kAttentionSplits, 4, 2, 1};
 
 TEST_F(AttentionTest, MatchesTheReference) {
   for (const HeadShape& shape :

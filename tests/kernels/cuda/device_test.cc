@@ -103,19 +103,27 @@ TEST_F(DeviceTest, PinnedMemoryIsApartUntilSynchronisedAndThenUsedAgain) {
 TEST(ScratchMemory, GivesPiecesThatAreApartUntilNoneIsInUse) {
   constexpr size_t kBytes = 10 * 256;
   const auto memory = std::make_unique<std::byte[]>(kBytes);
-  ScratchMemory scratch(Buffer(memory.get(), [](void*) {}), kBytes);
+  int num_allocated = 0;
+  ScratchMemory scratch(kBytes, /*stream=*/nullptr, [&](size_t num_bytes) {
+    EXPECT_EQ(num_bytes, kBytes);
+    ++num_allocated;
+    return Buffer(memory.get(), [](void*) {});
+  });
+  const auto take = [&](size_t num_bytes) { return scratch.Take(num_bytes, nullptr); };
   for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(scratch.Take(kBytes + 1), nullptr);
-    EXPECT_EQ(scratch.Take(1), memory.get());
-    EXPECT_EQ(scratch.Take(257), memory.get() + 256);
+    EXPECT_EQ(take(kBytes + 1), nullptr);
+    EXPECT_EQ(num_allocated, round);
+    EXPECT_EQ(take(1), memory.get());
+    EXPECT_EQ(take(257), memory.get() + 256);
     scratch.Return();  // one piece is still in use, so nothing is free again
-    EXPECT_EQ(scratch.Take(7 * 256 + 1), nullptr);
-    EXPECT_EQ(scratch.Take(7 * 256 - 1), memory.get() + 768);
-    EXPECT_EQ(scratch.Take(1), nullptr);
+    EXPECT_EQ(take(7 * 256 + 1), nullptr);
+    EXPECT_EQ(take(7 * 256 - 1), memory.get() + 768);
+    EXPECT_EQ(take(1), nullptr);
     scratch.Return();
     scratch.Return();
   }
-  EXPECT_EQ(scratch.Take(kBytes), memory.get());
+  EXPECT_EQ(take(kBytes), memory.get());
+  EXPECT_EQ(num_allocated, 1);
 }
 
 TEST_F(DeviceTest, KeepsScratchMemoryAndTakesMoreWhereItDoesNotSuffice) {
