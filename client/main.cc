@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken: a command-line client of a verifier, and what can be done with a model without one.
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "common/flags/command_line.h"
+#include "common/rpc/library_log.h"
 
 namespace {
 
@@ -114,17 +116,16 @@ foretoken::flags::CommandLine CommandLineOf(const Command& command) {
   return {.program = absl::StrCat("foretoken ", command.name),
           .summary = command.summary,
           .arguments = command.arguments,
-          .flag_files = command.flag_files};
+          .flag_files = command.flag_files,
+          // Without its value a constraint would be none, and nobody would see that a variable of the shell was unset.
+          .needs_value = {"json_schema", "regex", "ebnf", "choices", "structural_tag", "allowed_token_ids"}};
 }
 
 bool Is(const std::string& word, std::initializer_list<const char*> names) {
   return std::find(names.begin(), names.end(), word) != names.end();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
+int Run(std::vector<std::string> arguments) {
   if (arguments.empty()) {
     std::cerr << Usage();
     return 2;
@@ -151,4 +152,16 @@ int main(int argc, char** argv) {
     return 0;
   }
   return command->run(foretoken::flags::ParseCommandLine(arguments, CommandLineOf(*command)));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  foretoken::rpc::DropLibraryLogs();
+  const int code = Run({argv + 1, argv + argc});
+  // A script that keeps the output must not take a full disk for success.
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return code;
+  std::cerr << "foretoken: cannot write to standard output; is its disk full?" << std::endl;
+  return code == 0 ? 1 : code;
 }

@@ -50,4 +50,19 @@ std::optional<int64_t> FreeMemory(const std::string& root) {
   return least;
 }
 
+std::optional<int64_t> WholeMemory(const std::string& root) {
+  const std::string machine = root + "/proc/meminfo";
+  const std::optional<int64_t> kilobytes = ReadLine(machine, "MemTotal:");
+  const int64_t swap = ReadLine(machine, "SwapTotal:").value_or(0) * 1024;
+  std::optional<int64_t> least;
+  if (kilobytes) least = *kilobytes * 1024 + swap;
+  for (const std::string& group : ControlGroups(root)) {
+    const std::optional<int64_t> most = ReadNumber(group + "/memory.max");
+    if (!most) continue;
+    const int64_t whole = *most + std::min(ReadNumber(group + "/memory.swap.max").value_or(swap), swap);
+    least = std::min(least.value_or(whole), whole);
+  }
+  return least;
+}
+
 }  // namespace foretoken::kernels

@@ -8,6 +8,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/flags/command_line.h"
 #include "common/rpc/library_log.h"
@@ -56,6 +57,15 @@ bool HasModel(absl::string_view method) { return method == "draft" || ReadsFeatu
 // The only argument may name the checkpoint of a draft model.
 absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arguments) {
   Config config = ConfigFromFlags();
+  const absl::Duration drain_grace = absl::GetFlag(FLAGS_drain_grace);
+  if (drain_grace < absl::ZeroDuration() || drain_grace > absl::Hours(24)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--drain_grace: expected 0 to 24h, got ", absl::FormatDuration(drain_grace)));
+  }
+  if (!HasModel(config.method) && !config.draft.model_directory.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--model: --method=", config.method, " reads no model: a draft model is --method=draft --model=DIRECTORY"));
+  }
   if (arguments.empty()) return config;
   if (arguments.size() > 1 || !HasModel(config.method) || !config.draft.model_directory.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments.back(),
@@ -106,6 +116,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 }  // namespace foretoken::proposer
 
 int main(int argc, char** argv) {
+  foretoken::base::KeepStandardStreams();
   foretoken::rpc::BlockTerminationSignals();
   foretoken::telemetry::EndIfMemoryRunsOut();
   // Linux distributions build Abseil with its deadlock detector on. It takes a global lock around every lock, gRPC's

@@ -5,9 +5,11 @@
 #include <limits>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 
 namespace foretoken::verifier {
@@ -21,11 +23,8 @@ absl::Status Invalid(absl::string_view flag, const Parts&... why) {
 }
 
 absl::Status CheckAddress(absl::string_view flag, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const bool has_port = colon != std::string::npos && colon + 1 < address.size() &&
-                        address.find_first_not_of("0123456789", colon + 1) == std::string::npos;
-  if (colon != 0 && has_port) return absl::OkStatus();
-  return Invalid(flag, "expected HOST:PORT, got \"", address, "\"");
+  if (!absl::StartsWith(address, ":") && base::PortOf(address).has_value()) return absl::OkStatus();
+  return Invalid(flag, "expected HOST:PORT with a port of 0 to 65535, got \"", address, "\"");
 }
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t least, int64_t most) {
@@ -77,8 +76,8 @@ absl::Status Validate(const Config& config) {
       CheckTime("max_grammar_time", config.grammars.limits.max_time, absl::Milliseconds(10), absl::Minutes(10)));
   FT_RETURN_IF_ERROR(CheckRange("max_grammar_memory_mb", config.grammars.limits.max_memory_bytes / kMiB, 16, 1 << 20));
   FT_RETURN_IF_ERROR(CheckRange("grammar_cache_mb", config.grammars.max_cache_bytes / kMiB, 0, 1 << 20));
-  FT_RETURN_IF_ERROR(
-      CheckRange("max_held_grammars_mb", (config.grammars.max_held_bytes + kMiB - 1) / kMiB, 1, 1 << 20));
+  const int64_t held = config.grammars.max_held_bytes;
+  FT_RETURN_IF_ERROR(CheckRange("max_held_grammars_mb", held / kMiB + (held % kMiB > 0 ? 1 : 0), 1, 1 << 20));
   FT_RETURN_IF_ERROR(
       CheckTime("max_grammar_mask_time", config.engine.max_mask_time, absl::Microseconds(10), absl::Seconds(10)));
   FT_RETURN_IF_ERROR(CheckRange("max_compilations", config.max_compilations, 1, 4096));

@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
 #include "common/flags/command_line.h"
@@ -165,6 +168,12 @@ ABSL_FLAG(std::optional<absl::Duration>, max_connection_age, foretoken::verifier
 namespace foretoken::verifier {
 namespace {
 
+// Validate names a flag that is out of bounds. A value that has no 63 bits in bytes becomes the largest that has them.
+int64_t BytesOf(int64_t mebibytes) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() >> 20;
+  return std::clamp(mebibytes, -kMost, kMost) * (int64_t{1} << 20);
+}
+
 Config ConfigFromFlags() {
   return {.model_directory = absl::GetFlag(FLAGS_model),
           .model_name = absl::GetFlag(FLAGS_model_name),
@@ -209,9 +218,9 @@ Config ConfigFromFlags() {
                      .tenants = {.max_running_samples = absl::GetFlag(FLAGS_max_tenant_running_samples),
                                  .max_queued_tokens = absl::GetFlag(FLAGS_max_tenant_queued_tokens)}},
           .grammars = {.limits = {.max_time = absl::GetFlag(FLAGS_max_grammar_time),
-                                  .max_memory_bytes = absl::GetFlag(FLAGS_max_grammar_memory_mb) << 20},
-                       .max_cache_bytes = absl::GetFlag(FLAGS_grammar_cache_mb) << 20,
-                       .max_held_bytes = absl::GetFlag(FLAGS_max_held_grammars_mb) << 20},
+                                  .max_memory_bytes = BytesOf(absl::GetFlag(FLAGS_max_grammar_memory_mb))},
+                       .max_cache_bytes = BytesOf(absl::GetFlag(FLAGS_grammar_cache_mb)),
+                       .max_held_bytes = BytesOf(absl::GetFlag(FLAGS_max_held_grammars_mb))},
           .max_compilations = absl::GetFlag(FLAGS_max_compilations),
           .proposers = absl::StrSplit(absl::GetFlag(FLAGS_proposer), ';', absl::SkipEmpty()),
           .allow_step_reports = absl::GetFlag(FLAGS_allow_step_reports),
@@ -344,6 +353,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && absl::string_view(argv[1]) == foretoken::verifier::kServeGrammarsArgument) {
     std::_Exit(foretoken::verifier::ServeGrammars());  // it leaves nothing to destroy
   }
+  foretoken::base::KeepStandardStreams();
   foretoken::rpc::BlockTerminationSignals();
   foretoken::telemetry::EndIfMemoryRunsOut();
   // Some distributions ship Abseil with its deadlock detector on. It updates a global graph for every lock, also

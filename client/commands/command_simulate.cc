@@ -2,9 +2,7 @@
 // foretoken simulate: how many verifiers and proposers a load needs, and where they break, from a profile that
 // `foretoken bench --profile` has measured.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -18,6 +16,7 @@
 #include "client/commands/load_flags.h"
 #include "client/simulate/profile.h"
 #include "client/simulate/sizing.h"
+#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -47,9 +46,8 @@ namespace {
 
 absl::StatusOr<Profile> ReadProfile(const std::vector<std::string>& arguments) {
   if (arguments.size() != 1) return absl::InvalidArgumentError("expected one argument: the file of a profile");
-  std::ifstream file(arguments.front());
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", arguments.front()));
-  return ParseProfile(std::string(std::istreambuf_iterator<char>(file), {}));
+  FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(arguments.front()));
+  return ParseProfile(text);
 }
 
 // The flag --replicas, into the question.
@@ -151,6 +149,10 @@ nlohmann::ordered_json ToJson(const Profile& profile, const Sizing& sizing) {
 }
 
 absl::Status RunSimulation(const std::vector<std::string>& arguments) {
+  if (absl::GetFlag(FLAGS_max_first_token) <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_first_token: expected more than 0, got ",
+                                                   absl::FormatDuration(absl::GetFlag(FLAGS_max_first_token))));
+  }
   FT_ASSIGN_OR_RETURN(const Profile profile, ReadProfile(arguments));
   const double rate = absl::GetFlag(FLAGS_rate);
   const SimulatedLoad load = {.rate = rate,

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/host_port.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 
@@ -45,6 +46,12 @@ absl::StatusOr<Target> ReadTarget() {
     break;
   }
   if (name.empty()) return absl::InvalidArgumentError(absl::StrCat("--target: expected HOST:PORT, got \"", flag, "\""));
+  const absl::string_view port = name.substr(name.rfind(':') + 1);  // or the whole name
+  if (port != name && !port.empty() && std::ranges::all_of(port, [](char c) { return absl::ascii_isdigit(c); }) &&
+      base::PortOf(name).value_or(0) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target: expected HOST:PORT with a port of 1 to 65535, got \"", flag, "\""));
+  }
   target.name = std::string(name);
   return target;
 }

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <system_error>
 
 #include "absl/flags/flag.h"
@@ -16,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -25,15 +25,34 @@ ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids,
 
 namespace foretoken::client {
 
+namespace {
+
+// A device like /dev/zero has no end.
+absl::StatusOr<std::string> ReadWhole(absl::string_view flag, const std::string& path, std::istream& from) {
+  std::string text;
+  std::vector<char> piece(size_t{1} << 16);
+  do {
+    from.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    text.append(piece.data(), static_cast<size_t>(from.gcount()));
+    if (text.size() > base::kMaxReadBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": ", path, ": expected at most ", base::kMaxReadBytes, " bytes, got more"));
+    }
+  } while (from);
+  return text;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  if (path == "-") return ReadWhole(flag, path, std::cin);
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
   // A directory opens like a file and throws in reading.
   if (!file || std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
   }
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return ReadWhole(flag, path, file);
 }
 
 absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text) {

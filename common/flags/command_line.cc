@@ -135,6 +135,18 @@ absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::
   return result;
 }
 
+absl::Status CheckValues(const std::vector<std::string>& words, const std::vector<std::string>& needs_value) {
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    for (const std::string& name : needs_value) {
+      const bool is_next_empty = i + 1 == words.size() || words[i + 1].empty();
+      if (words[i] == absl::StrCat("--", name, "=") || (words[i] == absl::StrCat("--", name) && is_next_empty)) {
+        return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected a value, got none"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string VersionLine(const std::string& program) { return absl::StrCat(program, " ", base::Version()); }
 
 std::string HelpText(const CommandLine& line) {
@@ -174,6 +186,9 @@ std::vector<std::string> ParseCommandLine(const std::vector<std::string>& argume
     Exit(0);
   }
   absl::StatusOr<std::vector<std::string>> words = AbseilArguments(arguments);
+  if (words.ok()) {
+    if (const absl::Status checked = CheckValues(*words, line.needs_value); !checked.ok()) words = checked;
+  }
   if (!words.ok()) {
     std::fprintf(stderr, "%s: %s\n", line.program.c_str(), std::string(words.status().message()).c_str());
     Exit(1);

@@ -22,10 +22,11 @@
 namespace foretoken::flags {
 
 struct CommandLine {
-  std::string program;                  // "foretoken generate"
-  std::string summary;                  // a sentence
-  std::string arguments;                // the arguments that may follow the flags
-  std::vector<std::string> flag_files;  // the program's source files with flags, as ends of paths
+  std::string program;                   // "foretoken generate"
+  std::string summary;                   // a sentence
+  std::string arguments;                 // the arguments that may follow the flags
+  std::vector<std::string> flag_files;   // the program's source files with flags, as ends of paths
+  std::vector<std::string> needs_value;  // flags whose value cannot be empty
 };
 
 // Returns the arguments that are not flags. `arguments` must not have the program's own name.

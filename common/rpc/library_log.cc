@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/library_log.h"
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -61,6 +62,12 @@ void LogOfProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /
 void TakeLibraryLogs() {
   gpr_set_log_function(LogOfGrpc);
   google::protobuf::SetLogHandler(LogOfProtobuf);
+}
+
+void DropLibraryLogs() {
+  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  google::protobuf::SetLogHandler(nullptr);
 }
 
 }  // namespace foretoken::rpc

@@ -8,4 +8,7 @@ namespace foretoken::rpc {
 // Once, after InitLogging and before the first server, channel or message.
 void TakeLibraryLogs();
 
+// For a program of the command line, whose own messages say what went wrong. With GRPC_VERBOSITY set they stay.
+void DropLibraryLogs();
+
 }  // namespace foretoken::rpc

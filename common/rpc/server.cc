@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "common/rpc/compression.h"
@@ -73,8 +74,9 @@ void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
 }
 
 absl::Status CheckHasPort(absl::string_view flag, const std::string& address) {
-  if (address.rfind(':') != std::string::npos) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, ": expected HOST:PORT, got '", address, "'"));
+  if (base::PortOf(address).has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": expected HOST:PORT with a port of 0 to 65535, got '", address, "'"));
 }
 
 absl::Status CannotBind(absl::string_view flag, const std::string& address) {

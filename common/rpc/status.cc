@@ -66,7 +66,11 @@ void AddPushback(const absl::Status& status, grpc::CallbackServerContext& contex
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnimplemented && status.error_message().empty()) {  // as gRPC's servers answer
+    return absl::UnimplementedError("the server has no such method: is it another service, or an older one?");
+  }
+  return absl::Status(code, status.error_message());
 }
 
 std::string FieldOf(const absl::Status& status) {

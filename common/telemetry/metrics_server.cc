@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/host_port.h"
 #include "common/telemetry/open_metrics.h"
 #include "prometheus/text_serializer.h"
 
@@ -158,6 +159,10 @@ MetricsServer::~MetricsServer() = default;
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
                                                                     const Metrics& metrics) {
+  if (!base::PortOf(address).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics_listen: expected HOST:PORT with a port of 0 to 65535, got '", address, "'"));
+  }
   std::unique_ptr<MetricsServer> server(new MetricsServer(metrics));
   const auto make_page = [&self = *server](bool is_open_metrics, Response& response) {
     const Families families = self.CollectAll();

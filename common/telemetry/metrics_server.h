@@ -33,8 +33,8 @@ class MetricsServer {
   static constexpr absl::Duration kMaxTime = absl::Seconds(5);  // of a connection, from its begin to the page's end
   static constexpr int kMaxRequestBytes = 16 << 10;
 
-  // `address` is HOST:PORT; port 0 takes a free one. The hosts "0.0.0.0" and "[::]" are all addresses of IPv4 and IPv6, as
-  // they are for gRPC. `metrics` outlive the server. Errors: UNAVAILABLE with the address.
+  // `address` is HOST:PORT; port 0 takes a free one. The hosts "0.0.0.0" and "[::]" are all addresses of IPv4 and IPv6,
+  // as they are for gRPC. `metrics` outlive the server. Errors: INVALID_ARGUMENT or UNAVAILABLE, with the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address, const Metrics& metrics);
   ~MetricsServer();
 

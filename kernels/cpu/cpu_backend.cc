@@ -21,6 +21,7 @@
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/spread_logits.h"
 #include "kernels/cpu/sum_ranks.h"
+#include "kernels/free_memory.h"
 
 namespace foretoken::kernels::cpu {
 
@@ -53,10 +54,15 @@ std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) con
   constexpr size_t kMiB = size_t{1} << 20;
   const size_t num_ranks = static_cast<size_t>(options_.num_ranks);
   const size_t num_bytes = num_ranks * (need.weight_bytes + need.kv_bytes + need.pass_bytes);
-  if (CanMap(num_bytes)) return std::nullopt;
-  return "memory: expected " + std::to_string(num_bytes / kMiB) + " MiB, of which K/V takes " +
-         std::to_string(num_ranks * need.kv_bytes / kMiB) +
-         " MiB; the system does not grant so much to this process. Lower --kv_cache_mb or raise the limit (ulimit -v)";
+  const std::optional<int64_t> whole = WholeMemory();
+  const bool is_beyond = whole.has_value() && num_bytes > static_cast<size_t>(*whole);
+  if (!is_beyond && CanMap(num_bytes)) return std::nullopt;
+  const auto mib = [&](size_t bytes) { return std::to_string(bytes / kMiB); };
+  return "memory: expected " + mib(num_bytes) + " MiB, of which K/V takes " + mib(num_ranks * need.kv_bytes) +
+         " and the tensors of a pass take " + mib(num_ranks * need.pass_bytes) + " MiB; " +
+         (is_beyond ? "this process can have " + mib(static_cast<size_t>(*whole)) + " MiB"
+                    : "the system does not grant so much to this process (ulimit -v)") +
+         ". Lower --" + (need.pass_bytes > need.kv_bytes ? "max_step_rows" : "kv_cache_mb");
 }
 
 Buffer CpuBackend::Allocate(size_t num_bytes) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
@@ -139,6 +140,19 @@ absl::StatusOr<std::string> SetAside(const std::string& path) {
       absl::StrCat(path, ": expected at most ", kMaxUnused, " files ", path, ".unused-*, got as many: remove some"));
 }
 
+// A file that is no snapshot, where no proposer has been before: the flag names somebody else's file.
+absl::Status CheckOwner(const std::string& path) {
+  struct stat info;
+  if (lstat((path + ".lock").c_str(), &info) == 0) return absl::OkStatus();
+  const absl::StatusOr<base::MappedFile> file = base::MappedFile::Open(path);
+  if (absl::IsNotFound(file.status())) return absl::OkStatus();
+  if (!file.ok()) return absl::Status(file.status().code(), absl::StrCat("suffix_snapshot: ", file.status().message()));
+  const absl::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  if (bytes.empty() || absl::StartsWith(bytes, kMagic)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("suffix_snapshot: ", path, " is no snapshot of a suffix proposer: expected its path or a new one"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<SuffixText>> ReadSnapshot(const std::string& path) {
@@ -165,6 +179,7 @@ absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> 
 }
 
 absl::StatusOr<std::unique_ptr<SuffixSnapshotFile>> SuffixSnapshotFile::Open(const std::string& path) {
+  FT_RETURN_IF_ERROR(CheckOwner(path));
   absl::StatusOr<base::FileLock> lock = base::FileLock::Take(path + ".lock");
   if (absl::IsFailedPrecondition(lock.status())) {
     return absl::FailedPreconditionError(

@@ -39,8 +39,9 @@ absl::Status WriteSnapshot(const std::string& path, std::span<const SuffixText> 
 class SuffixSnapshotFile {
  public:
   // Locks and reads the file. Open renames a damaged file, or a file that is no snapshot, to PATH.unused-1 or the next
-  // free number and logs that name. FAILED_PRECONDITION: another proposer uses the file. Other errors: the file cannot
-  // be read, locked or renamed.
+  // free number and logs that name. INVALID_ARGUMENT: a file that is no snapshot, and no PATH.lock beside it, so it is
+  // not a proposer's. FAILED_PRECONDITION: another proposer uses the file. Other errors: the file cannot be read,
+  // locked or renamed.
   static absl::StatusOr<std::unique_ptr<SuffixSnapshotFile>> Open(const std::string& path);
 
   // The texts of the file. Later calls return nothing.

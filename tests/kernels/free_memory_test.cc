@@ -52,5 +52,20 @@ TEST_F(FreeMemoryTest, CountsTheMemoryOfFilesAsFree) {
   EXPECT_EQ(Free(), 3500);
 }
 
+TEST_F(FreeMemoryTest, TheWholeIsWhatTheMachineAndTheGroupsHaveWithWhatCanBeSwappedOut) {
+  const auto whole = [&] { return WholeMemory(directory_.path()); };
+  EXPECT_EQ(whole(), std::nullopt);
+  Write("/proc/meminfo", "MemTotal:  9 kB\nMemAvailable:       5 kB\nSwapTotal: 2 kB\n");
+  EXPECT_EQ(whole(), 11 * 1024);
+  Write("/proc/self/cgroup", "0::/pod/server\n");
+  Write("/sys/fs/cgroup/pod/memory.max", "max\n");
+  EXPECT_EQ(whole(), 11 * 1024);
+  Write("/sys/fs/cgroup/pod/server/memory.max", "4000\n");
+  Write("/sys/fs/cgroup/pod/server/memory.current", "3999\n");
+  EXPECT_EQ(whole(), 4000 + 2048);
+  Write("/sys/fs/cgroup/pod/server/memory.swap.max", "100\n");
+  EXPECT_EQ(whole(), 4100);
+}
+
 }  // namespace
 }  // namespace foretoken::kernels

@@ -3,6 +3,7 @@
 // with a wrong configuration, or a real client gets wrong tokens, log-probabilities or stop conditions.
 #include "verifier_service/verifier.h"
 
+#include <limits>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -285,6 +286,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"NoModel", [](Config& c) { c.model_directory = ""; }, "--model: "},
         BadStart{"NoSuchModel", [](Config& c) { c.model_directory = "/nowhere"; }, "/nowhere/config.json"},
         BadStart{"Address", [](Config& c) { c.listen_address = "localhost"; }, "--listen: expected HOST:PORT"},
+        BadStart{"LargePort", [](Config& c) { c.listen_address = "127.0.0.1:99999"; },
+                 "--listen: expected HOST:PORT with a port of 0 to 65535"},
+        BadStart{"LargeMetricsPort", [](Config& c) { c.metrics_address = "127.0.0.1:70000"; }, "--metrics_listen: "},
+        BadStart{"MoreKvCacheThanMemory", [](Config& c) { c.kv_cache_mb = 100'000'000; }, "Lower --kv_cache_mb"},
+        BadStart{"MoreStepRowsThanMemory", [](Config& c) { c.engine.max_step_rows = 2'000'000'000; },
+                 "Lower --max_step_rows"},
+        BadStart{"EndlessGrowth",
+                 [](Config& c) { c.engine.prompts.max_inter_token_growth = std::numeric_limits<float>::infinity(); },
+                 "max_inter_token_growth: expected a number of at least 1, got inf"},
+        BadStart{"NegativeHeldGrammars", [](Config& c) { c.grammars.max_held_bytes = -(1 << 20); },
+                 "--max_held_grammars_mb: expected 1 to 1048576, got -1"},
         BadStart{"MetricsAddress", [](Config& c) { c.metrics_address = ":x"; }, "--metrics_listen: "},
         BadStart{"Threads", [](Config& c) { c.num_threads = -1; }, "--threads: "},
         BadStart{"NoRanks", [](Config& c) { c.tensor_parallel = 0; }, "--tensor_parallel: expected 1 to 64, got 0"},
@@ -308,7 +320,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "--max_connection_age: expected 100ms to 24h, got 99ms"},
         BadStart{"OldConnection", [](Config& c) { c.max_connection_age = absl::Hours(25); }, "--max_connection_age: "},
         BadStart{"Growth", [](Config& c) { c.engine.prompts.max_inter_token_growth = 0.5f; },
-                 "--max_inter_token_growth: expected at least 1, got 0.5"},
+                 "--max_inter_token_growth: expected a number of at least 1, got 0.5"},
         BadStart{"BurstWindow", [](Config& c) { c.engine.prompts.burst_window = -absl::Seconds(1); },
                  "--burst_window: expected 0 to 1h, got -1s"},
         BadStart{"BurstPrompt", [](Config& c) { c.engine.prompts.max_burst_prompt_tokens = -1; },

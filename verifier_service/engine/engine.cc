@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -45,9 +46,9 @@ absl::Status Validate(const EngineConfig& config) {
         absl::StrCat("max_tree_nodes: expected at most ", speculation::kMaxTreeNodes, ", got ", config.max_tree_nodes));
   }
   const PromptLimits& prompts = config.prompts;
-  if (!(prompts.max_inter_token_growth >= 1)) {
+  if (!(prompts.max_inter_token_growth >= 1) || std::isinf(prompts.max_inter_token_growth)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("max_inter_token_growth: expected at least 1, got ", prompts.max_inter_token_growth));
+        absl::StrCat("max_inter_token_growth: expected a number of at least 1, got ", prompts.max_inter_token_growth));
   }
   FT_RETURN_IF_ERROR(AtLeast("max_burst_prompt_tokens", 0, prompts.max_burst_prompt_tokens));
   if (prompts.burst_window < absl::ZeroDuration() || prompts.burst_window > absl::Hours(1)) {

@@ -61,7 +61,7 @@ void ProposerPool::Keeper::OnDescribed(uint64_t link_id, DescribeCall* call, grp
     const bool is_away = is_silent || status.error_code() == grpc::StatusCode::UNAVAILABLE;
     if (is_silent) Reconnect(link);
     const std::string why =
-        absl::StrCat("DescribeProposer: ", base::Quoted(status.error_message(), rpc::kMaxErrorBytes));
+        absl::StrCat("DescribeProposer: ", base::Quoted(rpc::FromGrpc(status).message(), rpc::kMaxErrorBytes));
     return is_away ? FailToReach(link, why, now) : Fail(link, why, now);
   }
   link.was_refused = false;

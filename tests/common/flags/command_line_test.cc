@@ -53,6 +53,16 @@ TEST(AbseilArguments, BoolFlagsNeedNoValue) {
   EXPECT_THAT(Read({"--note=no"}), ElementsAre("--note=no"));
 }
 
+TEST(ParseCommandLineDeathTest, AFlagThatNeedsAValueIsRefusedWithoutIt) {
+  const CommandLine line = {.program = "p", .needs_value = {"note"}};
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--note="}, {"--note", ""}, {"--note"}, {"a", "--note=", "b"}}) {
+    EXPECT_EXIT(ParseCommandLine(arguments, line), ::testing::ExitedWithCode(1),
+                "p: --note: expected a value, got none");
+  }
+  EXPECT_THAT(ParseCommandLine({"--note=x", "--", "--note="}, line), ElementsAre("--note="));
+}
+
 TEST(AbseilArguments, ArgumentsAfterTwoDashesAreNotFlags) {
   EXPECT_THAT(Read({"-", "--", "--most-tokens"}), ElementsAre("-", "--", "--most-tokens"));
 }

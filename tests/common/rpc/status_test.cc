@@ -82,5 +82,13 @@ TEST(Status, AnErrorFitsTheTrailersThatAClientTakes) {
   EXPECT_TRUE(details.ParseFromString(status.error_details()));  // UTF-8 to the end
 }
 
+// A server of other services answers so, with no word.
+TEST(FromGrpc, AnUnknownMethodIsNamed) {
+  const absl::Status status = FromGrpc(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
+  EXPECT_TRUE(absl::IsUnimplemented(status));
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("no such method"));
+  EXPECT_EQ(FromGrpc(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "why")).message(), "why");
+}
+
 }  // namespace
 }  // namespace foretoken::rpc

@@ -84,9 +84,12 @@ TEST(Metrics, TheSameNameAndLabelsAreTheSameMetric) {
 
 TEST(MetricsServer, NamesAnAddressThatCannotBeBound) {
   Metrics metrics;
-  const auto server = MetricsServer::Start("nonsense", metrics);
-  EXPECT_EQ(server.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(server.status().ToString(), HasSubstr("nonsense"));
+  for (const std::string address : {"nonsense", "127.0.0.1:70000"}) {
+    const auto server = MetricsServer::Start(address, metrics);
+    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(server.status().ToString(), HasSubstr(address));
+  }
+  EXPECT_EQ(MetricsServer::Start("nonsense:1", metrics).status().code(), absl::StatusCode::kUnavailable);
   const auto taken = MetricsServer::Start("0.0.0.0:0", metrics);
   ASSERT_TRUE(taken.ok()) << taken.status();
   const std::string address = absl::StrCat("[::]:", (*taken)->port());

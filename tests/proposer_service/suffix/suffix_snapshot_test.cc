@@ -200,6 +200,24 @@ TEST_F(SuffixSnapshotTest, AFolderIsAnErrorAndStays) {
   EXPECT_TRUE(std::filesystem::is_directory(path_));
 }
 
+// The flag may name a file of somebody else, as after a typing error.
+TEST_F(SuffixSnapshotTest, AFileThatIsNoSnapshotIsAnErrorAndStays) {
+  WriteBytes("root:x:0:0\n");
+  EXPECT_THAT(SuffixProposer::Create(Options()).status().ToString(),
+              HasSubstr(path_.string() + " is no snapshot of a suffix proposer"));
+  EXPECT_EQ(ReadBytes(), "root:x:0:0\n");
+  EXPECT_THAT(FilesBeside(), ElementsAre("suffix.snapshot"));
+}
+
+TEST_F(SuffixSnapshotTest, AFileWhoseBeginningWasDamagedIsKeptWhereAProposerWasBefore) {
+  LearnAndEnd("v");
+  std::string bytes = ReadBytes();
+  bytes[0] ^= 1;
+  WriteBytes(bytes);
+  EXPECT_FALSE(Remembers(*Start(), "v"));
+  EXPECT_TRUE(std::filesystem::exists(path_.string() + ".unused-1"));
+}
+
 TEST_F(SuffixSnapshotTest, AFileHasOneProposerAtATime) {
   {
     const std::unique_ptr<SuffixProposer> proposer = Start();

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+
+namespace foretoken::base {
+
+// The port of HOST:PORT, 0 to 65535; unset: there is none. Libraries that resolve addresses take the rest of a larger
+// number.
+inline std::optional<int32_t> PortOf(absl::string_view host_port) {
+  const size_t colon = host_port.rfind(':');
+  if (colon == absl::string_view::npos) return std::nullopt;
+  const absl::string_view digits = host_port.substr(colon + 1);
+  int32_t port = 0;
+  const bool is_number = !digits.empty() && digits.find_first_not_of("0123456789") == absl::string_view::npos;
+  if (!is_number || !absl::SimpleAtoi(digits, &port) || port > 65'535) return std::nullopt;
+  return port;
+}
+
+}  // namespace foretoken::base
