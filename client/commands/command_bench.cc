@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken bench: measures a load of requests over a list of prompts.
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <span>
+#include <system_error>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -120,6 +124,17 @@ void PrintTable(std::span<const Column> columns) {
 }
 
 // An empty path takes nothing.
+// Before a run, which may take hours, is lost for want of a place for its result. A new file shows in its directory.
+absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  std::error_code ignored;
+  std::filesystem::path place = path;
+  if (!std::filesystem::exists(place, ignored)) place = place.has_parent_path() ? place.parent_path() : ".";
+  const bool is_directory = std::filesystem::is_directory(place, ignored);
+  if (is_directory == (place != path) && access(place.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write ", path));
+}
+
 absl::Status WriteFile(absl::string_view flag, const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return absl::OkStatus();
   std::ofstream file(path);
@@ -227,6 +242,8 @@ absl::StatusOr<LoadOptions> LoadFromFlags() {
 }
 
 absl::Status Bench(const std::vector<std::string>& arguments) {
+  FT_RETURN_IF_ERROR(CheckPlace("--json_out", absl::GetFlag(FLAGS_json_out)));
+  FT_RETURN_IF_ERROR(CheckPlace("--profile", absl::GetFlag(FLAGS_profile)));
   FT_ASSIGN_OR_RETURN(const std::vector<GenerateRequest> requests, RequestsFromFlags(arguments));
   Cancellation cancellation;
   FT_ASSIGN_OR_RETURN(LoadOptions options, LoadFromFlags());

@@ -57,10 +57,10 @@ std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) con
   const std::optional<int64_t> whole = WholeMemory();
   const bool is_beyond = whole.has_value() && num_bytes > static_cast<size_t>(*whole);
   if (!is_beyond && CanMap(num_bytes)) return std::nullopt;
-  const auto mib = [&](size_t bytes) { return std::to_string(bytes / kMiB); };
-  return "memory: expected " + mib(num_bytes) + " MiB, of which K/V takes " + mib(num_ranks * need.kv_bytes) +
-         " and the tensors of a pass take " + mib(num_ranks * need.pass_bytes) + " MiB; " +
-         (is_beyond ? "this process can have " + mib(static_cast<size_t>(*whole)) + " MiB"
+  const auto mib = [](size_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; };
+  return "memory: expected " + mib(num_bytes) + ", of which K/V takes " + mib(num_ranks * need.kv_bytes) +
+         " and the tensors of a pass take " + mib(num_ranks * need.pass_bytes) + "; " +
+         (is_beyond ? "this process can have " + mib(static_cast<size_t>(*whole))
                     : "the system does not grant so much to this process (ulimit -v)") +
          ". Lower --" + (need.pass_bytes > need.kv_bytes ? "max_step_rows" : "kv_cache_mb");
 }

@@ -60,7 +60,9 @@ TEST(TooLittleMemory, IsNamedAtTheStart) {
        "--model=" + testing::SourcePath("deploy/demo/target"), "--listen=127.0.0.1:0", "--kv_cache_mb=4000"},
       directory.path() + "/log");
   EXPECT_EQ(verifier.Wait(), 1);
-  EXPECT_THAT(base::ReadFile(directory.path() + "/log").value_or(""), HasSubstr("of which K/V takes 4000 MiB"));
+  const std::string log = base::ReadFile(directory.path() + "/log").value_or("");
+  EXPECT_THAT(log, HasSubstr("of which K/V takes 4000 MiB"));
+  EXPECT_THAT(log, HasSubstr("(ulimit -v). Lower --kv_cache_mb"));
 }
 
 // Takes from a process what the kernel takes when the machine runs short: its pages of files, such as the program's,

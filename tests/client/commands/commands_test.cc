@@ -327,6 +327,17 @@ TEST(ForetokenCompare, FailsWhenSpeculationChangesATokenOrARequestFails) {
   EXPECT_THAT(RunAgainst(service, "compare", "--n=2 abc 2>&1").out, HasSubstr("--n: compare shows one sample"));
 }
 
+TEST(ForetokenBench, FindsBeforeTheRunThatItsResultHasNoPlace) {
+  const testing::TempDir dir;
+  for (const std::string& path : {dir.path(), dir.path() + "/none/result"}) {
+    for (const std::string flag : {"--json_out", "--profile"}) {
+      const Outcome outcome = RunShell(absl::StrCat("bench --target=localhost:1 ", flag, "=", path, " abc 2>&1"));
+      EXPECT_EQ(outcome.exit_code, 1);
+      EXPECT_EQ(outcome.out, absl::StrCat("foretoken: INVALID_ARGUMENT: ", flag, ": cannot write ", path, "\n"));
+    }
+  }
+}
+
 TEST(ForetokenBench, RefusesImpossibleLoads) {
   const FakeGenerationService service;
   EXPECT_THAT(RunAgainst(service, "bench", "--clients=0 abc 2>&1").out, HasSubstr("--clients: expected 1 to 1024"));
