@@ -9,8 +9,8 @@
 
 namespace foretoken::base {
 
-// The port of HOST:PORT, 0 to 65535; unset: there is none. Libraries that resolve addresses take the rest of a larger
-// number.
+// The port of HOST:PORT, 0 to 65535; unset: there is none. Libraries that resolve addresses take a larger number modulo
+// 65,536.
 inline std::optional<int32_t> PortOf(absl::string_view host_port) {
   const size_t colon = host_port.rfind(':');
   if (colon == absl::string_view::npos) return std::nullopt;
