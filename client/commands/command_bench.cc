@@ -123,8 +123,7 @@ void PrintTable(std::span<const Column> columns) {
   std::cout << std::flush;
 }
 
-// An empty path takes nothing.
-// Before a run, which may take hours, is lost for want of a place for its result. A new file shows in its directory.
+// A run may take hours, so the place of its result is checked before it. For a new file that is its directory.
 absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   std::error_code ignored;
@@ -135,6 +134,7 @@ absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
   return absl::InvalidArgumentError(absl::StrCat(flag, ": cannot write ", path));
 }
 
+// An empty path takes nothing.
 absl::Status WriteFile(absl::string_view flag, const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return absl::OkStatus();
   std::ofstream file(path);

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <istream>
 #include <system_error>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
@@ -24,7 +26,6 @@ ABSL_FLAG(std::string, prompt_file, "",
 ABSL_FLAG(std::vector<std::string>, prompt_tokens, {}, "The prompt as token ids, as ID,ID");
 
 namespace foretoken::client {
-
 namespace {
 
 // A device like /dev/zero has no end.

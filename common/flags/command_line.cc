@@ -95,6 +95,18 @@ void AppendWrapped(absl::string_view text, std::string& help) {
   }
 }
 
+absl::Status CheckValues(const std::vector<std::string>& words, const std::vector<std::string>& needs_value) {
+  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+    for (const std::string& name : needs_value) {
+      const bool is_next_empty = i + 1 == words.size() || words[i + 1].empty();
+      if (words[i] == absl::StrCat("--", name, "=") || (words[i] == absl::StrCat("--", name) && is_next_empty)) {
+        return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected a value, got none"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 [[noreturn]] void Exit(int code) {
   std::fflush(stdout);
   std::exit(code);
@@ -133,18 +145,6 @@ absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::
     }
   }
   return result;
-}
-
-absl::Status CheckValues(const std::vector<std::string>& words, const std::vector<std::string>& needs_value) {
-  for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    for (const std::string& name : needs_value) {
-      const bool is_next_empty = i + 1 == words.size() || words[i + 1].empty();
-      if (words[i] == absl::StrCat("--", name, "=") || (words[i] == absl::StrCat("--", name) && is_next_empty)) {
-        return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected a value, got none"));
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 std::string VersionLine(const std::string& program) { return absl::StrCat(program, " ", base::Version()); }

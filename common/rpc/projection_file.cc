@@ -12,7 +12,6 @@
 #include "common/base/write_file.h"
 
 namespace foretoken::rpc {
-
 namespace {
 
 // Of a regular file: to open a pipe would wait for its writer.

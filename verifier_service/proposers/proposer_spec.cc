@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 
 namespace foretoken::verifier {
@@ -19,9 +19,7 @@ absl::Status SpecError(absl::string_view text, absl::string_view what) {
 
 absl::Status CheckHostPort(absl::string_view text, absl::string_view host_port) {
   const size_t colon = host_port.rfind(':');
-  int port = 0;
-  if (colon == absl::string_view::npos || colon == 0 || !absl::SimpleAtoi(host_port.substr(colon + 1), &port) ||
-      port < 1 || port > 65535) {
+  if (colon == 0 || base::PortOf(host_port).value_or(0) == 0) {
     return SpecError(text, absl::StrCat("expected host:port with a port in [1, 65535], got \"", host_port, "\""));
   }
   const absl::string_view host = host_port.substr(0, colon);

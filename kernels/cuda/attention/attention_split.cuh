@@ -256,7 +256,7 @@ __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>&
   }
 }
 
-// Call it for the splits of `shared`, in order. A split of which no query sees anything may be left out.
+// The caller visits splits in the order of `shared`, and may leave out a split in which no query sees a key.
 template <int kSteps>
 __device__ TileSoftmax<kSteps> AttendSplit(const BlockTask& task, const TileQueries<kSteps>& queries, int32_t split,
                                            SharedTiles<kSteps>& shared) {

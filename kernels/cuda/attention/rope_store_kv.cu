@@ -45,12 +45,13 @@ __device__ void Rotate(float* head, const RopeStoreKvArgs& args, int32_t positio
   }
 }
 
-// Reads the head with all reads on their way together, and the last dimension in place of those that it does not have.
+// Starts all reads of the head before it needs the first. nvcc makes no branch of a condition whose other value is a
+// constant.
 __device__ void LoadHead(const float* from, int32_t head_dim, int lane, float* head) {
   float values[kMaxRopeHeadDim / kLanes];
 #pragma unroll
   for (int i = 0; i < kMaxRopeHeadDim / kLanes; ++i) {
-    values[i] = from[lane + i * kLanes < head_dim ? lane + i * kLanes : head_dim - 1];
+    values[i] = lane + i * kLanes < head_dim ? from[lane + i * kLanes] : 0;
   }
 #pragma unroll
   for (int i = 0; i < kMaxRopeHeadDim / kLanes; ++i) head[lane + i * kLanes] = values[i];

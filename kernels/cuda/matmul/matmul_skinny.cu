@@ -50,7 +50,7 @@ __device__ bool ArrivesLast(uint32_t* arrivals, uint32_t num_splits) {
   return is_last;
 }
 
-// A split's sums are on their way while those of the split before are added.
+// A thread starts to read the next split's sums before it adds those of the present split.
 template <typename Shape, typename Sums>
 __device__ void AddSplits(const SplitSums& splits, int64_t tile, int32_t num_splits, Sums& sums) {
   constexpr int kFragments = Shape::kOutputFragments * Shape::kRowFragments;

@@ -350,39 +350,6 @@ TEST(ForetokenBench, RefusesImpossibleLoads) {
   EXPECT_THAT(RunAgainst(service, "bench", "2>&1").out, HasSubstr("expected either a prompt argument"));
 }
 
-// A script would otherwise take a full disk for success.
-TEST(Foretoken, OutputThatIsLostIsAnError) {
-  const FakeGenerationService service;
-  for (const auto& [command, argument] : {std::pair("info", ""), {"generate", "abc"}, {"tokenize", "abc"}}) {
-    const Outcome outcome = RunAgainst(service, command, absl::StrCat(argument, " 2>&1 >/dev/full"));
-    EXPECT_EQ(outcome.exit_code, 1) << command;
-    EXPECT_THAT(outcome.out, HasSubstr("foretoken: cannot write to standard output"));
-  }
-  EXPECT_EQ(RunShell("--version 2>/dev/null >/dev/full").exit_code, 1);
-}
-
-TEST(Foretoken, AnEmptyConstraintIsRefused) {
-  for (const std::string flag : {"--regex=", "--json_schema ''", "--allowed_token_ids="}) {
-    const Outcome outcome = RunShell("generate --target=localhost:1 " + flag + " 2>&1");
-    EXPECT_EQ(outcome.exit_code, 1) << flag;
-    EXPECT_THAT(outcome.out, HasSubstr("expected a value, got none"));
-  }
-}
-
-TEST(Foretoken, APortThatIsNoneIsRefused) {
-  for (const std::string target : {"localhost:116507", "localhost:0", "https://localhost:65536"}) {
-    const Outcome outcome = RunShell("info --target=" + target + " 2>&1");
-    EXPECT_EQ(outcome.exit_code, 1);
-    EXPECT_THAT(outcome.out, HasSubstr("--target: expected HOST:PORT with a port of 1 to 65535, got \"" + target));
-  }
-}
-
-TEST(Foretoken, AFileWithoutAnEndIsRefused) {
-  const Outcome outcome = RunShell("generate --target=localhost:1 --prompt_file=/dev/zero 2>&1");
-  EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.out, HasSubstr("--prompt_file: /dev/zero: expected at most 67108864 bytes, got more"));
-}
-
 TEST(Foretoken, ExplainsItself) {
   EXPECT_THAT(RunShell("help").out, HasSubstr("generate"));
   EXPECT_EQ(RunShell("2>/dev/null").exit_code, 2);
