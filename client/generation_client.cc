@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,23 @@ using foretoken::v1::GenerateResponse;
 using rpc::FromGrpc;
 
 namespace {
+
 constexpr int32_t kSlowConnectMs = 200;
+
+// What gRPC found out when it last tried to connect, for example "ipv4:127.0.0.1:50051: Connection refused". Only a
+// call is told. Empty: nothing is known.
+std::string LastConnectError(const std::shared_ptr<grpc::Channel>& channel) {
+  const std::string mark = "last error: ";
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(kSlowConnectMs));
+  foretoken::v1::GetModelInfoResponse response;
+  const grpc::Status status = foretoken::v1::GenerationService::NewStub(channel)->GetModelInfo(&context, {}, &response);
+  const std::string& message = status.error_message();
+  const size_t place = message.find(mark);
+  if (place == std::string::npos) return status.error_code() == grpc::StatusCode::UNAVAILABLE ? message : "";
+  return message.substr(place + mark.size());
+}
+
 }  // namespace
 
 absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions& options) {
@@ -50,8 +67,10 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
     stands = stands_after(options.connect_timeout_ms);
   }
   if (!stands) {
-    return absl::UnavailableError(
-        absl::StrCat("no server answers at ", options.target, " within ", options.connect_timeout_ms, " ms"));
+    const std::string reason = LastConnectError(channel);
+    return absl::UnavailableError(absl::StrCat("no server answers at ", options.target, " within ",
+                                               options.connect_timeout_ms, " ms",
+                                               reason.empty() ? "" : absl::StrCat(" (", reason, ")")));
   }
   return GenerationClient(channel, options);
 }

@@ -84,6 +84,7 @@ class Backend {
   virtual void Glu(const GluArgs& args) = 0;
   virtual void Experts(const ExpertsArgs& args) = 0;  // only if HasExperts
   virtual void Activate(const ActivateArgs& args) = 0;
+  virtual void RecurrentCell(const RecurrentCellArgs& args) = 0;
   virtual void SumRanks(const SumRanksArgs& args) = 0;
   virtual void JoinColumns(const JoinColumnsArgs& args) = 0;
   virtual void CopyRows(const CopyRowsArgs& args) = 0;

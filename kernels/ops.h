@@ -161,22 +161,24 @@ struct RopeStoreKvArgs {
 };
 
 // Softmax attention of every row over the positions that BatchView gives it. It reads K and V only from the cache, in
-// tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p]. With
-// a cap c, a score s becomes c tanh(s / c). With sinks, a head's softmax has one score more, which belongs to no
-// position.
+// tiles cut at multiples of a constant in logical position. With a window w, a row at position p sees (p - w, p], or
+// (o - w, p] where the window is counted from another position o, at most p. With a cap c, a score s becomes
+// c tanh(s / c). With sinks, a head's softmax has one score more, which belongs to no position.
 struct AttentionArgs {
   ConstTensorView q;  // [T, H D] f32
   BatchView batch;
   KvCacheView kv;
   int32_t layer = 0;
   std::optional<int32_t> window;
-  float scale = 0;  // multiplies q . k
+  const int32_t* window_origins = nullptr;  // [T] where each row's window is counted from; null: its own position
+  float scale = 0;                          // multiplies q . k
   std::optional<float> cap;
   const float* sinks = nullptr;  // [H], or null
   TensorView out;                // [T, H D] bf16
 };
 
 enum class Activation {
+  kSigmoid,    // 1 / (1 + exp(-x))
   kSilu,       // x / (1 + exp(-x))
   kGelu,       // x (1 + erf(x / sqrt(2))) / 2
   kGeluTanh,   // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
@@ -241,6 +243,14 @@ struct ActivateArgs {
   Activation activation = Activation::kSilu;
   OutputMode mode = OutputMode::kStore;
   TensorView out;  // [T, N] f32, or bf16 where mode is kStore
+};
+
+// A step of a gated recurrent cell. The row's gates are g, c and o, one behind the other:
+//   state = sigmoid(g) state + (1 - sigmoid(g)) tanh(c),  out = tanh(o)
+struct RecurrentCellArgs {
+  ConstTensorView gates;  // [T, 3 N] f32
+  TensorView state;       // [T, N] f32
+  TensorView out;         // [T, N] bf16
 };
 
 // out = (p_0 + p_1 + ...) * scale, or out += the same. The pieces are the ranks' parts of one product; each element is

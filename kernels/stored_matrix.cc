@@ -10,7 +10,7 @@ std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts) {
   std::optional<IntegerGroups> common;
   for (const StoredPart& part : parts) {
     const std::optional<IntegerGroups> groups = part.matrix->groups();
-    if (!groups) return std::nullopt;
+    if (!groups || !std::ranges::equal(part.matrix->input_order(), parts[0].matrix->input_order())) return std::nullopt;
     if (!common) common = groups;
     common->bits = std::max(common->bits, groups->bits);
     common->group_size = std::gcd(common->group_size, groups->group_size);

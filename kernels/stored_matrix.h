@@ -23,6 +23,7 @@ struct IntegerGroups {
   bool has_offsets = false;
   // The type that holds every scale exactly: F32, F16 or BF16.
   DType scale_dtype = DType::kF32;
+  bool is_reordered = false;  // inputs are consecutive in the order of StoredMatrix::input_order
 
   friend bool operator==(const IntegerGroups&, const IntegerGroups&) = default;
 };
@@ -35,9 +36,11 @@ class StoredMatrix {
   // Writes the values of rows [first_row, first_row + num_rows) to values [num_rows, K].
   virtual void ReadValues(int64_t first_row, int64_t num_rows, float* values) const = 0;
 
-  // Unset: the matrix is not groups of integers of one size in the order of its inputs, and ReadGroups may not be
-  // called.
+  // Unset: the matrix is not groups of integers of one size, and ReadGroups may not be called.
   virtual std::optional<IntegerGroups> groups() const { return std::nullopt; }
+  // [K] the inputs in the order in which ReadGroups writes their codes, if that is another than theirs; otherwise
+  // empty.
+  virtual std::span<const int32_t> input_order() const { return {}; }
   // Writes codes [num_rows, K], and scales and offsets [num_rows, K / group_size]; offsets only if there are any.
   virtual void ReadGroups(int64_t /*first_row*/, int64_t /*num_rows*/, uint8_t* /*codes*/, float* /*scales*/,
                           float* /*offsets*/) const {}
@@ -65,7 +68,7 @@ struct StoredPart {
 };
 
 // The groups that hold the integers of all parts: the most bits, the largest size that divides the size of each, and
-// what any of them needs besides. Unset: a part has no groups.
+// what any of them needs besides. Unset: a part has no groups, or they have different orders of inputs.
 std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts);
 
 // Integers of some rows on their way into a backend's layout. The last group may end behind the inputs.

@@ -82,25 +82,25 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   telemetry::Metrics metrics;
   const std::unique_ptr<tracing::ProcessTracing> tracing =
       tracing::ProcessTracing::Start("foretoken-proposer", metrics);
-  FT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<ProposalService> service,
-      ProposalService::Create(config, metrics,
-                              {.tracer = tracing->tracer(), .traces_proposals = absl::GetFlag(FLAGS_trace_proposals)}));
+  const std::string listen = absl::GetFlag(FLAGS_listen);
+  const rpc::ServerOptions options = {.listen_address = listen,
+                                      .security = rpc::ServerSecurityFromFlags(),
+                                      .service_names = {v1::ProposalService::service_full_name()},
+                                      .max_receive_bytes = rpc::kMaxProposeRequestBytes,
+                                      .keepalive_time = kKeepaliveTime,
+                                      .keepalive_timeout = kKeepaliveTimeout,
+                                      .drain_grace = absl::GetFlag(FLAGS_drain_grace)};
+  FT_RETURN_IF_ERROR(rpc::Server::Try(options));  // before a model is loaded
   std::unique_ptr<telemetry::MetricsServer> metrics_server;
   if (const std::string address = absl::GetFlag(FLAGS_metrics_listen); !address.empty()) {
     FT_ASSIGN_OR_RETURN(metrics_server, telemetry::MetricsServer::Start(address, metrics));
     spdlog::info("metrics on port {}", metrics_server->port());
   }
-  const std::string listen = absl::GetFlag(FLAGS_listen);
-  FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server,
-                      rpc::Server::Start({.listen_address = listen,
-                                          .security = rpc::ServerSecurityFromFlags(),
-                                          .service_names = {v1::ProposalService::service_full_name()},
-                                          .max_receive_bytes = rpc::kMaxProposeRequestBytes,
-                                          .keepalive_time = kKeepaliveTime,
-                                          .keepalive_timeout = kKeepaliveTimeout,
-                                          .drain_grace = absl::GetFlag(FLAGS_drain_grace)},
-                                         {service.get()}));
+  FT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ProposalService> service,
+      ProposalService::Create(config, metrics,
+                              {.tracer = tracing->tracer(), .traces_proposals = absl::GetFlag(FLAGS_trace_proposals)}));
+  FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server, rpc::Server::Start(options, {service.get()}));
   server->SetServing(true);
   spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
   std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());

@@ -33,6 +33,12 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
     verifier->tokens_watch_ = std::make_unique<base::PeriodicTask>(
         ClientTokens::kLookPeriod, [tokens = verifier->client_tokens_.get()] { tokens->Look(); });
   }
+  FT_RETURN_IF_ERROR(rpc::Server::Try({.listen_address = config.listen_address, .security = config.security}));
+  if (!config.metrics_address.empty()) {
+    FT_ASSIGN_OR_RETURN(verifier->metrics_server_,
+                        telemetry::MetricsServer::Start(config.metrics_address, *environment.metrics));
+    spdlog::info("metrics on port {}", verifier->metrics_server_->port());
+  }
   FT_ASSIGN_OR_RETURN(verifier->model_, LoadModel(config, environment.progress));
   if (const std::string& tuning = verifier->model_->transformer->product_tuning(); !tuning.empty()) {
     spdlog::info("{}", tuning);
@@ -104,8 +110,7 @@ ServedModel Verifier::DescribeModel() const {
           .allows_always_speculation = config_.allow_always_speculation};
 }
 
-absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
-  FT_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(config_.metrics_address, metrics));
+void Verifier::AddCollectedMetrics() {
   using Families = telemetry::MetricsServer::Families;
   metrics_server_->Add([this](const Families&) { return CollectEngineMetrics(*engine_, *pool_, calls_->unread()); });
   if (model_->config.experts.num_experts > 0) {
@@ -118,8 +123,6 @@ absl::Status Verifier::StartMetricsServer(const telemetry::Metrics& metrics) {
     metrics_server_->Add(
         [model = DescribeModel().name, cache](const Families& own) { return ToVllm(own, model, cache); });
   }
-  spdlog::info("metrics on port {}", metrics_server_->port());
-  return absl::OkStatus();
 }
 
 void Verifier::MakeServices(VerifierEnvironment& environment) {
@@ -173,7 +176,7 @@ void Verifier::MakeVllmService() {
 
 absl::Status Verifier::StartServing(VerifierEnvironment& environment) {
   MakeServices(environment);
-  if (!config_.metrics_address.empty()) FT_RETURN_IF_ERROR(StartMetricsServer(*environment.metrics));
+  if (metrics_server_ != nullptr) AddCollectedMetrics();
   std::vector<grpc::Service*> services = {service_.get()};
   std::vector<std::string> names = {v1::GenerationService::service_full_name()};
   if (vllm_service_ != nullptr) {

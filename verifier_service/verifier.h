@@ -57,7 +57,7 @@ class Verifier {
   explicit Verifier(const Config& config) : config_(config), stall_detector_(config.engine_stall_timeout) {}
   absl::Status StartEngine(VerifierEnvironment& environment);
   absl::Status StartServing(VerifierEnvironment& environment);
-  absl::Status StartMetricsServer(const telemetry::Metrics& metrics);
+  void AddCollectedMetrics();
   ServedModel DescribeModel() const;
   void MakeServices(VerifierEnvironment& environment);
   void MakeVllmService();

@@ -108,10 +108,10 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
   }
   if (timeout < absl::Hours(24 * 365)) options.call_timeout_ms = absl::ToInt64Milliseconds(timeout);
   absl::StatusOr<GenerationClient> client = GenerationClient::Connect(options);
-  if (client.ok()) return client;
-  return absl::Status(client.status().code(),
-                      absl::StrCat(client.status().message(),
-                                   ": is foretoken_verifier running there? See --target and --connect_timeout"));
+  if (client.ok() || !absl::IsUnavailable(client.status())) return client;
+  return absl::UnavailableError(absl::StrCat(client.status().message(), ": is foretoken_verifier running there, ",
+                                             is_encrypted ? "with" : "without",
+                                             " TLS? See --target, --tls_ca and --connect_timeout"));
 }
 
 }  // namespace foretoken::client

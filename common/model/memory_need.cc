@@ -124,7 +124,7 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const q
     }
     const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
     const bool is_kept = quantization.weights == kernels::WeightQuantization::kNone && groups &&
-                         backend.KeepsIntegers(*groups, first_input);
+                         backend.KeepsIntegers(*groups, first_input) && !(groups->is_reordered && first_input > 0);
     for (const WeightName* name : stack) {
       if (is_kept) kept.emplace(name->name, *groups);
     }

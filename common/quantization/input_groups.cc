@@ -2,6 +2,7 @@
 #include "common/quantization/input_groups.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_join.h"
@@ -48,6 +49,14 @@ absl::StatusOr<InputGroups> InputGroups::Make(TensorSet& tensors, absl::string_v
   return groups;
 }
 
+bool InputGroups::are_all_equal() const {
+  if (group_size_ * sizes_.num_groups != sizes_.num_inputs) return false;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    if (index_[static_cast<size_t>(order_[i])] != static_cast<int64_t>(i) / group_size_) return false;
+  }
+  return true;
+}
+
 absl::Status InputGroups::ReadIndex(TensorSet& tensors, absl::string_view part) {
   FT_ASSIGN_OR_RETURN(const weights::StoredTensor* tensor, tensors.Take(part, {"I32"}, {sizes_.num_inputs}));
   std::vector<int32_t> index(static_cast<size_t>(sizes_.num_inputs));
@@ -67,6 +76,9 @@ absl::Status InputGroups::ReadIndex(TensorSet& tensors, absl::string_view part) 
     }
   }
   index_ = std::move(index);
+  order_.resize(index_.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::ranges::stable_sort(order_, {}, [&](int32_t input) { return index_[static_cast<size_t>(input)]; });
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,7 +36,10 @@ class InputGroups {
   // Groups are consecutive, and `size` inputs long.
   bool is_consecutive() const { return index_.empty(); }
   int64_t group_size() const { return group_size_; }
-  bool are_all_equal() const { return is_consecutive() && group_size_ * sizes_.num_groups == sizes_.num_inputs; }
+  // All groups have group_size() inputs.
+  bool are_all_equal() const;
+  // The inputs group after group, in their own order within each; empty if groups are consecutive.
+  std::span<const int32_t> order() const { return order_; }
 
  private:
   explicit InputGroups(const Sizes& sizes) : sizes_(sizes), group_size_(sizes.num_inputs) {}
@@ -44,6 +48,7 @@ class InputGroups {
   Sizes sizes_;
   int64_t group_size_ = 0;
   std::vector<int32_t> index_;  // [num_inputs]; empty: consecutive groups
+  std::vector<int32_t> order_;  // the same
 };
 
 }  // namespace foretoken::quantization

@@ -50,7 +50,8 @@ std::optional<kernels::IntegerGroups> IntegerMatrix::groups() const {
   return kernels::IntegerGroups{.bits = layout_.bits,
                                 .group_size = layout_.groups.group_size(),
                                 .has_offsets = layout_.has_zeros,
-                                .scale_dtype = layout_.scale_dtype};
+                                .scale_dtype = layout_.scale_dtype,
+                                .is_reordered = !layout_.groups.is_consecutive()};
 }
 
 void IntegerMatrix::ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales,
@@ -58,6 +59,13 @@ void IntegerMatrix::ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* cod
   FT_CHECK(groups().has_value());
   const Rows rows = {.first = first_row, .count = num_rows};
   ReadCodes(rows, codes);
+  if (const std::span<const int32_t> order = input_order(); !order.empty()) {
+    std::vector<uint8_t> as_stored(order.size());
+    for (int64_t row = 0; row < num_rows; ++row, codes += order.size()) {
+      std::copy_n(codes, order.size(), as_stored.begin());
+      for (size_t i = 0; i < order.size(); ++i) codes[i] = as_stored[static_cast<size_t>(order[i])];
+    }
+  }
   ReadScales(rows, scales);
   if (!layout_.has_zeros) return;
   std::vector<int32_t> zeros(num_rows * layout_.groups.num_groups());

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "common/quantization/input_groups.h"
@@ -24,6 +25,7 @@ class IntegerMatrix : public kernels::StoredMatrix {
  public:
   void ReadValues(int64_t first_row, int64_t num_rows, float* values) const final;
   std::optional<kernels::IntegerGroups> groups() const final;
+  std::span<const int32_t> input_order() const final { return layout_.groups.order(); }
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float* offsets) const final;
 
   // Forgets zero points if all of them are 2^(bits - 1): symmetric files of some writers store them, too.

@@ -90,9 +90,11 @@ std::vector<kernels::StoredPart> IntegersToKeep(const MatrixSource& source, cons
     stored.push_back({.matrix = weight->stored.get(), .rows = rows});
   }
   const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(stored);
-  const bool is_kept = source.quantization.weights == kernels::WeightQuantization::kNone && groups &&
-                       backend.KeepsIntegers(*groups, source.inputs ? source.inputs->begin : 0);
-  return is_kept ? stored : std::vector<kernels::StoredPart>();
+  if (source.quantization.weights != kernels::WeightQuantization::kNone || !groups) return {};
+  const IndexRange all = {0, stored[0].matrix->shape()[1]}, inputs = source.inputs.value_or(all);
+  // A rank's part of the inputs has a part of every group whose inputs are not side by side.
+  if (groups->is_reordered && inputs != all) return {};
+  return backend.KeepsIntegers(*groups, inputs.begin) ? stored : std::vector<kernels::StoredPart>();
 }
 
 }  // namespace

@@ -102,6 +102,15 @@ void BlockTerminationSignals() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
+  absl::StatusOr<std::unique_ptr<Server>> server = Open(options, services);
+  if (server.ok() && (*server)->health_port() != 0) spdlog::info("health checks on port {}", (*server)->health_port());
+  return server;
+}
+
+absl::Status Server::Try(const ServerOptions& options) { return Open(options, {}).status(); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Open(const ServerOptions& options,
+                                                     const std::vector<grpc::Service*>& services) {
   RaiseDescriptorLimit();
   // The switch belongs to the library, and applies to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
@@ -110,13 +119,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   grpc::ServerBuilder builder;
   Configure(options, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  FT_ASSIGN_OR_RETURN(Port main, Open("listen", options.listen_address, credentials, options.service_names, builder));
+  FT_ASSIGN_OR_RETURN(Port main,
+                      OpenPort("listen", options.listen_address, credentials, options.service_names, builder));
   Port health;
   if (const std::string& address = options.security.health_address; !address.empty()) {
     grpc::ServerBuilder health_builder;
     Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder);
-    FT_ASSIGN_OR_RETURN(health, Open("health_listen", address, grpc::InsecureServerCredentials(), {}, health_builder));
-    spdlog::info("health checks on port {}", health.number);
+    FT_ASSIGN_OR_RETURN(health,
+                        OpenPort("health_listen", address, grpc::InsecureServerCredentials(), {}, health_builder));
   }
   auto started = std::unique_ptr<Server>(new Server(std::move(main), std::move(health), options.drain_grace));
   // SetServing sets all known names, so a name must be made known before.
@@ -127,9 +137,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return started;
 }
 
-absl::StatusOr<Server::Port> Server::Open(absl::string_view flag, const std::optional<std::string>& address,
-                                          const std::shared_ptr<grpc::ServerCredentials>& credentials,
-                                          std::vector<std::string> service_names, grpc::ServerBuilder& builder) {
+absl::StatusOr<Server::Port> Server::OpenPort(absl::string_view flag, const std::optional<std::string>& address,
+                                              const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                              std::vector<std::string> service_names, grpc::ServerBuilder& builder) {
   Port port = {.reflection = std::make_unique<Reflection>(std::move(service_names))};
   builder.RegisterService(port.reflection.get());
   if (address.has_value()) {

@@ -79,6 +79,9 @@ class Server {
   // be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services);
+  // Opens the same ports with the same certificates, and closes them again: a fault of them shows before the caller
+  // loads a model for minutes. Errors: those of Start.
+  static absl::Status Try(const ServerOptions& options);
   // Cancels the calls in flight.
   ~Server();
 
@@ -102,9 +105,11 @@ class Server {
   };
 
   Server(Port main, Port health, absl::Duration drain_grace);
-  static absl::StatusOr<Port> Open(absl::string_view flag, const std::optional<std::string>& address,
-                                   const std::shared_ptr<grpc::ServerCredentials>& credentials,
-                                   std::vector<std::string> service_names, grpc::ServerBuilder& builder);
+  static absl::StatusOr<std::unique_ptr<Server>> Open(const ServerOptions& options,
+                                                      const std::vector<grpc::Service*>& services);
+  static absl::StatusOr<Port> OpenPort(absl::string_view flag, const std::optional<std::string>& address,
+                                       const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                                       std::vector<std::string> service_names, grpc::ServerBuilder& builder);
   void ForEachHealthService(const std::function<void(grpc::HealthCheckServiceInterface&)>& change);
 
   Port main_;

@@ -18,6 +18,7 @@
 #include "kernels/cpu/glu.h"
 #include "kernels/cpu/join_columns.h"
 #include "kernels/cpu/matmul/weight.h"
+#include "kernels/cpu/recurrent_cell.h"
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/spread_logits.h"
 #include "kernels/cpu/sum_ranks.h"
@@ -93,6 +94,7 @@ void CpuBackend::Experts(const ExpertsArgs& args) {
       args, [this](const MatMulArgs& product) { MatMul(product); }, expert_scratch_, pool_);
 }
 void CpuBackend::Activate(const ActivateArgs& args) { cpu::Activate(args, pool_); }
+void CpuBackend::RecurrentCell(const RecurrentCellArgs& args) { cpu::RecurrentCell(args, pool_); }
 void CpuBackend::SumRanks(const SumRanksArgs& args) { cpu::SumRanks(args, pool_); }
 void CpuBackend::JoinColumns(const JoinColumnsArgs& args) { cpu::JoinColumns(args, pool_); }
 void CpuBackend::CopyRows(const CopyRowsArgs& args) { cpu::CopyRows(args, pool_); }

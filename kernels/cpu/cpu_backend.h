@@ -52,6 +52,7 @@ class CpuBackend final : public Backend {
   void Glu(const GluArgs& args) override;
   void Experts(const ExpertsArgs& args) override;
   void Activate(const ActivateArgs& args) override;
+  void RecurrentCell(const RecurrentCellArgs& args) override;
   void SumRanks(const SumRanksArgs& args) override;
   void JoinColumns(const JoinColumnsArgs& args) override;
   void CopyRows(const CopyRowsArgs& args) override;

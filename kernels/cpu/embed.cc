@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/cpu/base/workspace.h"
 #include "kernels/cpu/matmul/weight.h"
 
 namespace foretoken::kernels::cpu {
@@ -22,7 +23,14 @@ void Embed(const EmbedArgs& args, ThreadPool& pool) {
     }
     const int64_t panel = token_row / kPanelWidth, output = token_row % kPanelWidth;
     if (weight.integers() != nullptr) {
-      return ReadValues(*weight.integers(), weight.panel(panel), static_cast<int>(output), num_inputs, out);
+      const std::span<const int32_t> order = weight.input_order();
+      if (order.empty()) {
+        return ReadValues(*weight.integers(), weight.panel(panel), static_cast<int>(output), num_inputs, out);
+      }
+      auto* const values = ThreadWorkspace<float>(order.size());
+      ReadValues(*weight.integers(), weight.panel(panel), static_cast<int>(output), num_inputs, values);
+      for (size_t i = 0; i < order.size(); ++i) out[order[i]] = values[i];
+      return;
     }
     const uint16_t* lane = weight.bf16_panel(panel) + output * 2;
     for (int64_t i = 0; i < num_inputs; ++i) out[i] = FloatFromBf16(lane[i / 2 * (2 * kPanelWidth) + i % 2]);

@@ -16,10 +16,10 @@ HWY_BEFORE_NAMESPACE();
 namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// The number y with f(x) = x / (1 + exp(-y)): tanh is a sigmoid, too.
+// The number y with f(x) = x / (1 + exp(-y)), or 1 / (1 + exp(-y)): tanh is a sigmoid, too.
 template <Activation kActivation>
 HWY_ATTR FloatVec SigmoidInput(FloatVec x) {
-  if constexpr (kActivation == Activation::kSilu) return x;
+  if constexpr (kActivation == Activation::kSilu || kActivation == Activation::kSigmoid) return x;
   if constexpr (kActivation == Activation::kGeluQuick) return hn::Mul(x, hn::Set(kFloat, 1.702f));
   const FloatVec cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(kFloat, 0.044715f), hn::Set(kFloat, 1.0f));
   return hn::Mul(hn::Mul(x, cubic), hn::Set(kFloat, 1.5957691f));  // 2 sqrt(2 / pi)
@@ -29,8 +29,9 @@ HWY_ATTR FloatVec SigmoidInput(FloatVec x) {
 template <Activation kActivation>
 HWY_ATTR FloatVec Gated(FloatVec gate, FloatVec up) {
   const FloatVec y = SigmoidInput<kActivation>(gate);
+  const FloatVec one = hn::Set(kFloat, 1.0f), numerator = kActivation == Activation::kSigmoid ? one : gate;
   const FloatVec exponential = hn::Exp(kFloat, hn::Min(hn::Neg(y), hn::Set(kFloat, 88.0f)));
-  return hn::Mul(hn::Div(gate, hn::Add(exponential, hn::Set(kFloat, 1.0f))), up);
+  return hn::Mul(hn::Div(numerator, hn::Add(exponential, one)), up);
 }
 
 // A minimum and a maximum would drop a value that is no number.
@@ -86,6 +87,8 @@ HWY_ATTR void GateRow(const Gating& gating, const float* gate_up, size_t count, 
 
 void GluRow(const Gating& gating, const float* gate_up, size_t count, uint16_t* out) {
   switch (gating.activation) {
+    case Activation::kSigmoid:
+      return GateRow<Activation::kSigmoid>(gating, gate_up, count, out);
     case Activation::kGeluQuick:
       return GateRow<Activation::kGeluQuick>(gating, gate_up, count, out);
     case Activation::kGeluTanh:

@@ -19,7 +19,8 @@ __device__ float Activated(Activation activation, float x) {
     return x / (1.0f + expf(fminf(-x * (1.0f + 0.044715f * x * x) * 1.5957691f, 88.0f)));
   // Above 88 the exponential would overflow, and the quotient is below 1e-36.
   if (activation == Activation::kGeluQuick) return x / (1.0f + expf(fminf(-1.702f * x, 88.0f)));
-  return x / (1.0f + expf(fminf(-x, 88.0f)));
+  const float numerator = activation == Activation::kSigmoid ? 1.0f : x;
+  return numerator / (1.0f + expf(fminf(-x, 88.0f)));
 }
 
 __global__ void ActivateRow(ActivateArgs args) {

@@ -27,6 +27,7 @@
 #include "kernels/cuda/matmul/library_serving.h"
 #include "kernels/cuda/matmul/weight.h"
 #include "kernels/cuda/nccl_communicator.h"
+#include "kernels/cuda/recurrent_cell.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
@@ -152,6 +153,7 @@ class CudaBackend final : public Backend {
   void Glu(const GluArgs& args) override { cuda::Glu(args, stream()); }
   void Experts(const ExpertsArgs&) override { FT_CHECK(false); }
   void Activate(const ActivateArgs& args) override { cuda::Activate(args, stream()); }
+  void RecurrentCell(const RecurrentCellArgs& args) override { cuda::RecurrentCell(args, stream()); }
   void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }
   void JoinColumns(const JoinColumnsArgs& args) override { cuda::JoinColumns(args, stream()); }
   void CopyRows(const CopyRowsArgs& args) override { cuda::CopyRows(args, stream()); }

@@ -15,9 +15,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTogether = 4;  // columns of a thread
 
-// The number y with f(x) = x / (1 + exp(-y)): tanh is a sigmoid, too.
+// The number y with f(x) = x / (1 + exp(-y)), or 1 / (1 + exp(-y)): tanh is a sigmoid, too.
 __device__ float SigmoidInput(Activation activation, float x) {
-  if (activation == Activation::kSilu) return x;
+  if (activation == Activation::kSilu || activation == Activation::kSigmoid) return x;
   if (activation == Activation::kGeluQuick) return x * 1.702f;
   return x * fmaf(x * x, 0.044715f, 1.0f) * 1.5957691f;  // 2 sqrt(2 / pi)
 }
@@ -29,7 +29,8 @@ __device__ float Gated(const Gating& gating, float gate, float up) {
     up = up > *gating.limit ? *gating.limit : up < -*gating.limit ? -*gating.limit : up;
   }
   if (gating.up_offset != 0) up += gating.up_offset;
-  return gate / (expf(fminf(-SigmoidInput(gating.activation, gate), 88.0f)) + 1.0f) * up;
+  const float numerator = gating.activation == Activation::kSigmoid ? 1.0f : gate;
+  return numerator / (expf(fminf(-SigmoidInput(gating.activation, gate), 88.0f)) + 1.0f) * up;
 }
 
 __global__ void GateColumns(GluArgs args) {

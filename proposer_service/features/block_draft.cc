@@ -16,7 +16,7 @@ using kernels::Shape;
 using kernels::TensorView;
 
 // Places of lists in the backend's memory.
-enum Place : int32_t { kLastSeen, kFrom, kTo, kTokens, kNumPlaces };
+enum Place : int32_t { kLastSeen, kWindowOrigins, kFrom, kTo, kTokens, kNumPlaces };
 
 int32_t SegmentOf(const model::ForwardBatch& batch, int32_t row) {
   const auto next = std::ranges::upper_bound(batch.segment_begins, row);
@@ -50,6 +50,17 @@ model::ForwardBatch ContextsOf(const DraftPass& pass) {
   return contexts;
 }
 
+// Lets every row of blocks see its whole block.
+void OpenBlocks(int32_t num_rows, model::ForwardBatch& batch) {
+  batch.ancestor_slots.clear();
+  batch.ancestor_begins = {0};
+  for (int32_t row = 0; row < batch.num_rows(); ++row) {
+    const auto block = batch.slots.begin() + row / num_rows * num_rows;
+    batch.ancestor_slots.insert(batch.ancestor_slots.end(), block, block + num_rows);
+    batch.ancestor_begins.push_back(static_cast<int32_t>(batch.ancestor_slots.size()));
+  }
+}
+
 // The number of blocks whose logits are kept: at least as many as one pass computes.
 int64_t NumKeptLogits(const BlockForm& form, const DraftModel::Limits& limits, int64_t draft_vocab_size) {
   const int64_t block_bytes = form.num_rows * draft_vocab_size * int64_t{sizeof(float)};
@@ -76,7 +87,8 @@ BlockDraft::BlockDraft(std::unique_ptr<kernels::Backend> backend, const Limits& 
       kept_logits_(*backend_, DType::kF32,
                    Shape(static_cast<int64_t>(logits_of_.size()) * form.num_rows, lm_head_->out_features())),
       context_batch_(*backend_, 0),
-      block_batch_(*backend_, 0),
+      causal_batch_(*backend_, 0),
+      open_batch_(*backend_, 0),
       lists_(*backend_, kNumPlaces, limits.max_rows),
       features_(*backend_, DType::kBF16, Shape(limits.max_rows, limits.feature_width)),
       outputs_(*backend_, DType::kBF16, Shape(limits.max_rows, form.hidden_size)) {
@@ -94,7 +106,7 @@ int64_t BlockDraft::OutputBytes(const BlockForm& form) {
   return (form.num_guesses() * form.hidden_size * kBf16 + kKvBlockSize - 1) / kKvBlockSize;
 }
 
-std::optional<DraftHead::Term> BlockDraft::LogitTerm(const ConstTensorView&, const int32_t*) { return std::nullopt; }
+std::optional<DraftHead::Term> BlockDraft::LogitTerm(const TreeRows&) { return std::nullopt; }
 
 ConstTensorView BlockDraft::Forward(const DraftPass& pass) {
   if (!pass.given_rows.empty()) ReadContextRows(pass);
@@ -103,14 +115,17 @@ ConstTensorView BlockDraft::Forward(const DraftPass& pass) {
   }
   std::vector<Root> roots;
   std::vector<TreeRow> tree_rows;
-  std::vector<int32_t> token_ids;
+  std::vector<int32_t> token_ids, slots, parent_slots;
   for (size_t i = 0; i < pass.batch.logit_rows.size(); ++i) {
     const int32_t row = pass.batch.logit_rows[i], step = pass.steps[row], place = static_cast<int32_t>(i);
     token_ids.push_back(pass.batch.token_ids[row]);
+    slots.push_back(pass.batch.slots[row]);
     if (step == 0) {
+      parent_slots.push_back(-1);
       roots.push_back({.row = row, .place = place});
       continue;
     }
+    parent_slots.push_back(pass.parent_slots[PlaceOf(pass.predicted_rows, row)]);
     tree_rows.push_back({.kept_at = kept_at_[pass.batch.slots[row]], .step = step, .place = place});
     FT_CHECK(step < form_.num_guesses() && tree_rows.back().kept_at >= 0);
   }
@@ -122,7 +137,10 @@ ConstTensorView BlockDraft::Forward(const DraftPass& pass) {
     GuessBlocks(pass, std::span(roots).subspan(begin, std::min(most, roots.size() - begin)));
   }
   const ConstTensorView outputs = outputs_.rows(num_rows);
-  const std::optional<DraftHead::Term> term = LogitTerm(outputs, lists_.Upload(token_ids, kTokens));
+  const std::optional<DraftHead::Term> term = LogitTerm({.outputs = outputs,
+                                                         .token_ids = lists_.Upload(token_ids, kTokens),
+                                                         .slots = slots,
+                                                         .parent_slots = parent_slots});
   return has_logits ? head_.Complete(num_rows, term) : head_.Logits(outputs, *lm_head_, term);
 }
 
@@ -153,7 +171,7 @@ void BlockDraft::ReadContextRows(const DraftPass& pass) {
 void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots) {
   const model::ForwardBatch& all = pass.batch;
   model::ForwardBatch batch;
-  std::vector<int32_t> last_seen, from, to, kept_from, kept_to, blocks_kept_at;
+  std::vector<int32_t> last_seen, window_origins, from, to, kept_from, kept_to, blocks_kept_at;
   std::vector<uint16_t> features;
   for (size_t i = 0; i < roots.size(); ++i) {
     const int32_t row = roots[i].row, first_row = batch.num_rows();
@@ -164,10 +182,10 @@ void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots)
       batch.positions.push_back(first_position + j);
       batch.slots.push_back(first_slot + j);
       batch.chain_lens.push_back(first_position);
-      const int32_t num_seen = form_.is_causal ? j + 1 : form_.num_rows;
-      for (int32_t k = 0; k < num_seen; ++k) batch.ancestor_slots.push_back(first_slot + k);
+      for (int32_t k = 0; k <= j; ++k) batch.ancestor_slots.push_back(first_slot + k);
       batch.ancestor_begins.push_back(static_cast<int32_t>(batch.ancestor_slots.size()));
-      last_seen.push_back(first_position + num_seen - 1);
+      last_seen.push_back(first_position + form_.num_rows - 1);
+      window_origins.push_back(form_.windows_from_context ? first_position - 1 : first_position + j);
     }
     AppendBlockTable(all, SegmentOf(all, row), batch);
     const auto begin = pass.given_features.begin() + PlaceOf(pass.given_rows, row) * limits_.feature_width;
@@ -186,9 +204,13 @@ void BlockDraft::GuessBlocks(const DraftPass& pass, std::span<const Root> roots)
       kept_to.push_back(kept_at * form_.num_guesses() + step);
     }
   }
-  const model::DeviceBatch::View view = block_batch_.Upload(batch);
-  const ConstTensorView outputs =
-      RunBlocks({.batch = view.batch, .last_seen = lists_.Upload(last_seen, kLastSeen), .root_features = features});
+  Blocks blocks = {.root_features = features};
+  const int32_t* const origins = lists_.Upload(window_origins, kWindowOrigins);
+  blocks.causal = {.batch = causal_batch_.Upload(batch).batch, .sight = {.window_origins = origins}};
+  OpenBlocks(form_.num_rows, batch);
+  blocks.open = {.batch = open_batch_.Upload(batch).batch,
+                 .sight = {.last_seen = lists_.Upload(last_seen, kLastSeen), .window_origins = origins}};
+  const ConstTensorView outputs = RunBlocks(blocks);
   CopyRows(outputs, from, to, outputs_.view());
   CopyRows(outputs, kept_from, kept_to, kept_.view());
   const int32_t first_logits = KeepLogits(outputs, blocks_kept_at);

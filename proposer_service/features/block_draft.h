@@ -34,12 +34,21 @@ struct BlockForm {
   int32_t num_rows = 0;        // B
   int32_t first_guess = 0;     // the row that guesses the token after the root's
   bool replaces_root = false;  // row 0 is the root's row once more; false: it comes behind the root's row
-  bool is_causal = false;      // false: every row sees the whole block
+  // Windows are counted from the context's last position. False: from each row's own.
+  bool windows_from_context = false;
   int32_t mask_token_id = 0;
   int64_t hidden_size = 0;  // E
   int64_t max_kept_logit_bytes = 0;
 
   int32_t num_guesses() const { return num_rows - first_guess; }
+};
+
+// The rows of a pass that have logits, and their place in trees.
+struct TreeRows {
+  kernels::ConstTensorView outputs;       // [n, E] bf16: a row's own of its block
+  const int32_t* token_ids = nullptr;     // [n] in the backend's memory
+  std::span<const int32_t> slots;         // [n]
+  std::span<const int32_t> parent_slots;  // [n] of the rows above; -1: the row is a root's
 };
 
 class BlockDraft : public DraftModel {
@@ -62,9 +71,14 @@ class BlockDraft : public DraftModel {
 
   const BlockForm& form() const { return form_; }
 
+  // The rows of all blocks, block after block, under one of the two masks that layers have.
+  struct MaskedRows {
+    kernels::BatchView batch;
+    Sight sight;
+  };
   struct Blocks {
-    kernels::BatchView batch;                 // block after block
-    const int32_t* last_seen = nullptr;       // [T] the last position that each row sees
+    MaskedRows causal;                        // a row sees its block as far as itself
+    MaskedRows open;                          // a row sees its whole block
     std::span<const uint16_t> root_features;  // [blocks, W] bf16
   };
   virtual const kernels::KvCacheView& kv() const = 0;
@@ -72,8 +86,8 @@ class BlockDraft : public DraftModel {
   virtual void ReadContext(const kernels::BatchView& batch, const kernels::TensorView& features) = 0;
   // Returns the inputs of the head, [T, E] bf16, valid until the next call.
   virtual kernels::ConstTensorView RunBlocks(const Blocks& blocks) = 0;
-  // What the rows' own tokens add to their logits. `outputs` [n, E] bf16; `token_ids` [n] in the backend's memory.
-  virtual std::optional<DraftHead::Term> LogitTerm(const kernels::ConstTensorView& outputs, const int32_t* token_ids);
+  // What the rows' own tokens add to their logits.
+  virtual std::optional<DraftHead::Term> LogitTerm(const TreeRows& rows);
 
  private:
   struct Root {
@@ -107,7 +121,8 @@ class BlockDraft : public DraftModel {
   tensor::Tensor kept_logits_;      // [places * B, Vd] f32
   int32_t next_place_ = 0;
   model::DeviceBatch context_batch_;
-  model::DeviceBatch block_batch_;
+  model::DeviceBatch causal_batch_;
+  model::DeviceBatch open_batch_;
   DeviceLists lists_;
   tensor::Tensor features_;  // [T, W] bf16
   tensor::Tensor outputs_;   // [T, E] bf16: the inputs of the head

@@ -7,12 +7,16 @@
 //   block     x_0 = embed(t_n), x_j = embed(mask) at the positions n + j
 //   layer     x += Wo Attention(R(x); the context, then the block);  x += MLP(R(x))
 //   z_j = R(x_j),  logits = lm_head z_j
-// Row j guesses the token of its own position, t_(n+j), or t_(n+j+1) where sample_from_anchor. Rows see the whole block
-// in both directions, or in order where `causal`.
+// Row j guesses the token of its own position, t_(n+j), or t_(n+j+1) where sample_from_anchor.
+//
+// Layers differ in what the rows of a block see. A full layer sees the whole block in both directions. A layer with a
+// window w sees its block in order, and of the context the positions from n - w on (speculators), or from n + j - w + 1
+// on in row j (the method's own code). Keys of the configuration may change whether a layer is causal. A head's softmax
+// may have a sink.
 //
 // DSpark is the same with a bias by the token before, and with a confidence for each row (markov_head.h).
 //
-// Source: the readers of vLLM and SGLang.
+// Source: the method's own code, speculators, and the readers of vLLM and SGLang.
 #pragma once
 
 #include "absl/status/statusor.h"

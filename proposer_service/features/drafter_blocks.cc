@@ -54,18 +54,21 @@ void DrafterBlocks::StoreKv(const kernels::BatchView& batch, int32_t layer_idx, 
 }
 
 void DrafterBlocks::Attend(const kernels::BatchView& batch, int32_t layer_idx, const TensorView& input,
-                           const TensorView& residual, const int32_t* last_seen) {
+                           const TensorView& residual, const Sight& sight) {
   const model::LayerWeights& layer = layers_[layer_idx];
   const int32_t T = batch.num_rows;
   StoreKv(batch, layer_idx, input);
   kernels::BatchView seen = batch;
-  if (last_seen != nullptr) seen.positions = last_seen;  // attention takes from a position only what its row sees
+  if (sight.last_seen != nullptr)
+    seen.positions = sight.last_seen;  // attention takes from a position what its row sees
   backend_.Attention({.q = q_.rows(T),
                       .batch = seen,
                       .kv = kv_,
                       .layer = layer_idx,
                       .window = config_.sliding_windows[layer_idx],
+                      .window_origins = sight.window_origins,
                       .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim))),
+                      .sinks = layer.sinks.f32(),
                       .out = attention_.rows(T)});
   backend_.MatMul({.x = attention_.rows(T),
                    .weight = layer.o.get(),
@@ -87,13 +90,13 @@ void DrafterBlocks::Feed(int32_t layer_idx, const TensorView& residual) {
 }
 
 void DrafterBlocks::Run(const kernels::BatchView& batch, int32_t layer_idx, const TensorView& residual,
-                        const int32_t* last_seen) {
+                        const Sight& sight) {
   const TensorView normed = normed_.rows(batch.num_rows);
   backend_.RmsNorm({.x = residual,
                     .gain = layers_[layer_idx].input_norm.f32(),
                     .eps = static_cast<float>(config_.rms_norm_eps),
                     .out = normed});
-  Attend(batch, layer_idx, normed, residual, last_seen);
+  Attend(batch, layer_idx, normed, residual, sight);
   Feed(layer_idx, residual);
 }
 

@@ -25,6 +25,13 @@ struct BlockLimits {
   int32_t num_blocks = 0;  // of the cache
 };
 
+// What the rows of a batch see, where it does not follow from their positions. Lists [T] in the backend's memory, or
+// null.
+struct Sight {
+  const int32_t* last_seen = nullptr;       // the last logical position that a row sees; null: its own
+  const int32_t* window_origins = nullptr;  // where a row's window is counted from; null: the last one that it sees
+};
+
 class DrafterBlocks {
  public:
   DrafterBlocks(const model::ModelConfig& config, std::vector<model::LayerWeights> layers, kernels::Backend& backend,
@@ -34,14 +41,13 @@ class DrafterBlocks {
   const model::LayerWeights& layer(int32_t layer_idx) const { return layers_[layer_idx]; }
   const kernels::KvCacheView& kv() const { return kv_; }
 
-  // `input` [T, K] bf16; `residual` [T, E] f32. `last_seen` [T] in the backend's memory: the last logical position that
-  // each row sees; null: its own.
+  // `input` [T, K] bf16; `residual` [T, E] f32.
   void Attend(const kernels::BatchView& batch, int32_t layer_idx, const kernels::TensorView& input,
-              const kernels::TensorView& residual, const int32_t* last_seen = nullptr);
+              const kernels::TensorView& residual, const Sight& sight = {});
   void Feed(int32_t layer_idx, const kernels::TensorView& residual);
   // A block as in an ordinary decoder: its input is the normed residual stream.
   void Run(const kernels::BatchView& batch, int32_t layer_idx, const kernels::TensorView& residual,
-           const int32_t* last_seen = nullptr);
+           const Sight& sight = {});
   // Stores the K/V of rows that see nothing themselves. `input` [T, K] bf16.
   void StoreKv(const kernels::BatchView& batch, int32_t layer_idx, const kernels::TensorView& input);
 

@@ -159,6 +159,10 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
     FT_ASSIGN_OR_RETURN(block.q_norm, tensors.Vector(norm("self_attn.q_norm", config.head_dim)));
     FT_ASSIGN_OR_RETURN(block.k_norm, tensors.Vector(norm("self_attn.k_norm", config.head_dim)));
   }
+  const WeightName sinks{absl::StrCat(prefix, "self_attn.attention_sink_bias"), Shape(config.num_heads)};
+  if (config.attention_sinks || tensors.Contains(sinks.name)) {
+    FT_ASSIGN_OR_RETURN(block.sinks, tensors.Vector(sinks));
+  }
   FT_ASSIGN_OR_RETURN(block.o, tensors.Matrix({matrix("self_attn.o_proj", hidden, q_size)}, quantization));
   const WeightName o_bias{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)};
   if (config.attention_output_bias || tensors.Contains(o_bias.name)) {

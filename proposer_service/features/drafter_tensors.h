@@ -79,8 +79,8 @@ class DrafterTensors {
 };
 
 // Reads block `layer` of a decoder, "layers.N.*". The width of the inputs of q, k and v may differ from the hidden
-// size. An absent input norm stays empty. Biases of the attention are there if the file has them, whatever its
-// configuration says.
+// size. An absent input norm stays empty. Biases and sinks of the attention are there if the file has them, whatever
+// its configuration says.
 struct BlockShape {
   int64_t layer = 0;
   int64_t qkv_inputs = 0;

@@ -32,6 +32,8 @@ struct EagleWeights {
   std::unique_ptr<kernels::Weight> embed;  // [V, E]
   std::unique_ptr<kernels::Weight> fc;     // [E, 2 E]
   Tensor fc_bias;                          // [E] f32, or empty
+  Tensor embed_norm;                       // [E] f32, or empty
+  Tensor head_norm;                        // [E] f32, or empty
   std::vector<model::LayerWeights> layers;
   DraftHeadParts head;
 };
@@ -45,6 +47,9 @@ class Eagle : public DraftModel {
         embed_(std::move(weights.embed)),
         fc_(std::move(weights.fc)),
         fc_bias_(std::move(weights.fc_bias)),
+        embed_norm_(std::move(weights.embed_norm)),
+        head_norm_(std::move(weights.head_norm)),
+        eps_(static_cast<float>(config.rms_norm_eps)),
         blocks_(config, std::move(weights.layers), *backend_,
                 {.max_rows = limits.max_rows, .max_positions = limits.max_positions, .num_blocks = limits.num_blocks}),
         lm_head_(std::move(weights.head.weight)),
@@ -69,19 +74,34 @@ class Eagle : public DraftModel {
     const int32_t T = view.batch.num_rows;
     const TensorView hidden = hidden_.rows(T), embedded = embedded_.rows(T), narrow = narrow_.rows(T);
     backend_->Embed({.weight = embed_.get(), .token_ids = view.batch.token_ids, .out = embedded});
-    backend_->CopyRows({.x = embedded, .num_rows = T, .out = pair_.rows(T)});
+    if (embed_norm_.f32() != nullptr) {
+      backend_->RmsNorm({.x = embedded, .gain = embed_norm_.f32(), .eps = eps_, .out = narrow});
+      backend_->CopyRows({.x = narrow, .num_rows = T, .out = pair_.rows(T)});
+    } else {
+      backend_->CopyRows({.x = embedded, .num_rows = T, .out = pair_.rows(T)});
+    }
     outputs_.Gather(pass, hidden);
     backend_->CopyRows({.x = hidden, .num_rows = T, .out = pair_.rows(T), .first_column = limits_.feature_width});
     backend_->MatMul({.x = pair_.rows(T), .weight = fc_.get(), .bias = fc_bias_.f32(), .out = hidden});
-    backend_->CopyRows({.x = hidden, .num_rows = T, .out = narrow});
-    blocks_.Attend(view.batch, 0, narrow, hidden);
-    blocks_.Feed(0, hidden);
-    for (int32_t layer = 1; layer < blocks_.num_layers(); ++layer) blocks_.Run(view.batch, layer, hidden);
+    const bool has_input_norm = blocks_.layer(0).input_norm.f32() != nullptr;
+    if (!has_input_norm) {
+      backend_->CopyRows({.x = hidden, .num_rows = T, .out = narrow});
+      blocks_.Attend(view.batch, 0, narrow, hidden);
+      blocks_.Feed(0, hidden);
+    }
+    for (int32_t layer = has_input_norm ? 0 : 1; layer < blocks_.num_layers(); ++layer)
+      blocks_.Run(view.batch, layer, hidden);
     outputs_.Store(hidden, view.batch.slots);
     if (view.num_logit_rows == 0) return {.shape = Shape(0, limits_.vocab_size)};
-    backend_->CopyRows(
-        {.x = hidden_.view(), .from = view.logit_rows, .num_rows = view.num_logit_rows, .out = narrow_.view()});
-    return head_.Logits(narrow_.rows(view.num_logit_rows), *lm_head_);
+    const TensorView outputs = narrow_.rows(view.num_logit_rows);
+    if (head_norm_.f32() != nullptr) {
+      backend_->RmsNorm(
+          {.x = hidden_.view(), .rows = view.logit_rows, .gain = head_norm_.f32(), .eps = eps_, .out = outputs});
+    } else {
+      backend_->CopyRows(
+          {.x = hidden_.view(), .from = view.logit_rows, .num_rows = view.num_logit_rows, .out = outputs});
+    }
+    return head_.Logits(outputs, *lm_head_);
   }
 
   void Move(std::span<const kernels::KvMove> moves) override {
@@ -95,6 +115,9 @@ class Eagle : public DraftModel {
   const std::unique_ptr<kernels::Weight> embed_;  // [V, E]
   const std::unique_ptr<kernels::Weight> fc_;     // [E, 2 E]
   const Tensor fc_bias_;                          // [E] f32, or empty
+  const Tensor embed_norm_;                       // [E] f32, or empty
+  const Tensor head_norm_;                        // [E] f32, or empty
+  const float eps_;
   DrafterBlocks blocks_;
   const std::unique_ptr<kernels::Weight> lm_head_;  // [V, E]
   DraftHead head_;
@@ -108,19 +131,32 @@ class Eagle : public DraftModel {
   Tensor pair_;      // [T, 2 E] bf16
 };
 
+constexpr char kEmbedNorm[] = "embed_layernorm.weight", kHeadNorm[] = "lm_head_layernorm.weight";
+constexpr char kInputNorm[] = "layers.0.input_layernorm.weight";
+
+// The authors' names, and those of speculators.
 std::string DescribedName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "model.");
+  if (stored == "embedding_layernorm.weight" || stored == "post_embedding_layernorm.weight") return kEmbedNorm;
+  if (stored == "hidden_layernorm.weight") return kInputNorm;
+  if (stored == "pre_lm_head_layernorm.weight") return kHeadNorm;
+  if (absl::ConsumePrefix(&stored, "fusion_fc.")) return absl::StrCat("fc.", stored);
+  if (absl::ConsumePrefix(&stored, "transformer.")) return absl::StrCat("layers.0.", stored);
   return std::string(stored);
 }
 
-// Refuses what would change the function, and heads of the third generation.
+// Refuses what would change the function, and heads of the third generation. A norm at the layer's input comes with
+// that of the embedding, or belongs to another method.
 absl::Status CheckTensors(const DrafterTensors& tensors, int64_t hidden_size) {
-  for (const char* const name : {"embed_layernorm.weight", "post_embedding_layernorm.weight", "hidden_norm.weight",
-                                 "layers.0.input_layernorm.weight", "norm.weight", "midlayer.hidden_norm.weight"}) {
-    if (tensors.Contains(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(tensors.directory(), ": expected a head of EAGLE-1 or -2, which has no tensor ", name));
-    }
+  const auto refusal = [&](absl::string_view name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensors.directory(), ": expected a head of EAGLE-1 or -2, which has no tensor ", name));
+  };
+  for (const char* const name : {"hidden_norm.weight", "norm.weight", "midlayer.hidden_norm.weight"}) {
+    if (tensors.Contains(name)) return refusal(name);
+  }
+  if (tensors.Contains(kInputNorm) && !tensors.Contains(kEmbedNorm)) {
+    return refusal(absl::StrCat(kInputNorm, " without ", kEmbedNorm));
   }
   FT_ASSIGN_OR_RETURN(const Shape fc, tensors.ShapeOf("fc.weight", 2));
   if (fc[1] == 2 * hidden_size) return absl::OkStatus();
@@ -133,6 +169,10 @@ absl::StatusOr<model::ModelConfig> ReadConfig(const DraftOptions& options, const
   FT_ASSIGN_OR_RETURN(nlohmann::json object, base::ReadJson(path));
   if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
   FT_ASSIGN_OR_RETURN(const model::JsonFields fields, model::JsonFields::Parse(object.dump(), path));
+  if (fields.Has("transformer_layer_config")) {
+    FT_RETURN_IF_ERROR(fields.Object("transformer_layer_config").status());
+    object = nlohmann::json(object["transformer_layer_config"]);
+  }
   FT_ASSIGN_OR_RETURN(model::ModelConfig config, ReadBlockConfig(std::move(object), path, SizesOf(target)));
   if (config.hidden_size != target.config.hidden_size) {
     return fields.Error("hidden_size", "expects the target's hidden size ", target.config.hidden_size, ", got ",
@@ -152,8 +192,15 @@ absl::StatusOr<EagleWeights> LoadWeights(const model::ModelConfig& config, const
   if (tensors.Contains("fc.bias")) {
     FT_ASSIGN_OR_RETURN(weights.fc_bias, tensors.Vector(model::WeightName{"fc.bias", Shape(hidden)}));
   }
+  const auto norm = [&](const char* name) {
+    return tensors.Vector(tensors.Contains(name) ? std::optional(model::WeightName{name, Shape(hidden)})
+                                                 : std::nullopt);
+  };
+  FT_ASSIGN_OR_RETURN(weights.embed_norm, norm(kEmbedNorm));
+  FT_ASSIGN_OR_RETURN(weights.head_norm, norm(kHeadNorm));
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const BlockShape shape = {.layer = layer, .qkv_inputs = hidden, .has_input_norm = layer > 0};
+    const bool has_input_norm = layer > 0 || tensors.Contains(kInputNorm);
+    const BlockShape shape = {.layer = layer, .qkv_inputs = hidden, .has_input_norm = has_input_norm};
     FT_ASSIGN_OR_RETURN(weights.layers.emplace_back(), LoadBlock(config, shape, tensors));
   }
   FT_ASSIGN_OR_RETURN(

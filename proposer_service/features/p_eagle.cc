@@ -75,11 +75,12 @@ class PEagle : public BlockDraft {
   }
 
   ConstTensorView RunBlocks(const Blocks& blocks) override {
-    const TensorView hidden = hidden_.rows(blocks.batch.num_rows), normed = normed_.rows(blocks.batch.num_rows);
+    const kernels::BatchView& batch = blocks.causal.batch;
+    const TensorView hidden = hidden_.rows(batch.num_rows), normed = normed_.rows(batch.num_rows);
     backend().Copy(root_features_.view().data, blocks.root_features.data(), blocks.root_features.size_bytes(),
                    kernels::CopyKind::kToDevice);
     std::vector<int32_t> roots, masks;
-    for (int32_t row = 0; row < blocks.batch.num_rows; ++row) {
+    for (int32_t row = 0; row < batch.num_rows; ++row) {
       (row % form().num_rows == 0 ? roots : masks).push_back(row);
     }
     backend().CopyRows({.x = root_features_.view(),
@@ -93,7 +94,7 @@ class PEagle : public BlockDraft {
                           .num_rows = static_cast<int32_t>(masks.size()),
                           .out = hidden});
     }
-    layers_.Run(blocks.batch, hidden);
+    layers_.Run(batch, hidden);
     backend().RmsNorm({.x = hidden, .gain = head_norm_.f32(), .eps = eps_, .out = normed});
     return normed;
   }
@@ -127,7 +128,7 @@ absl::StatusOr<BlockForm> ReadForm(const std::string& directory, const Eagle3Fil
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   FT_ASSIGN_OR_RETURN(const model::JsonFields config, model::JsonFields::Parse(text, path));
   FT_ASSIGN_OR_RETURN(const nlohmann::json object, base::ParseJson(text, path));
-  BlockForm form{.replaces_root = true, .is_causal = true, .hidden_size = files.config.block.hidden_size};
+  BlockForm form{.replaces_root = true, .hidden_size = files.config.block.hidden_size};
   FT_ASSIGN_OR_RETURN(form.mask_token_id, ReadMaskToken(config, files.config.block.vocab_size));
   const nlohmann::json::json_pointer place(kGuesses);
   const nlohmann::json guesses = object.contains(place) ? object[place] : nlohmann::json(kDefaultGuesses);

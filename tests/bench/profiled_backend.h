@@ -67,6 +67,9 @@ class ProfiledBackend final : public kernels::Backend {
   void Activate(const kernels::ActivateArgs& args) override {
     Time("activate", [&] { backend_->Activate(args); });
   }
+  void RecurrentCell(const kernels::RecurrentCellArgs& args) override {
+    Time("cell", [&] { backend_->RecurrentCell(args); });
+  }
   void SumRanks(const kernels::SumRanksArgs& args) override {
     Time("sum", [&] { backend_->SumRanks(args); });
   }

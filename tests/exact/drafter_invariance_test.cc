@@ -144,6 +144,14 @@ Results DrafterInvariance::CheckAllProposers(const Requests& requests) {
         [&](int step) { drafters.set_gives_features(step % 2 == 0); });
   EXPECT_GT(num_accepted(), num_tokens / 10);
 
+  const proposer::DraftForestOptions few = {.max_grown_nodes = 12};
+  testing::DrivenDraft medusa(testing::DemoMedusa(), few), mlp(testing::DemoMlpSpeculator(), few),
+      dflash(testing::RandomDflash(), few), dspark(testing::RandomDspark(), few), eagle(testing::RandomEagle(), few);
+  InProcessProposers others({&medusa, &mlp, &dflash, &dspark, &eagle});
+  check("all other drafters", others, Arriving(/*seed=*/10, /*max_running=*/16));
+  EXPECT_GT(num_accepted(), num_tokens / 40);
+  for (const ProposerCount& count : std::span(stats_.proposers).first(5)) EXPECT_GT(count.num_proposed, 0);
+
   // In the runs below clients predict their output, with errors.
   for (GenerationRequest& request : asked) {
     std::vector<int32_t> predicted = truth.at({request.ticket, 0}).token_ids;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/recurrent_cell.h"
 #include "tests/testing/cases/activate_cases.h"
 
 namespace foretoken::kernels::cpu {
@@ -12,6 +13,11 @@ namespace {
 TEST(Activate, ComputesTheFunctions) {
   ThreadPool pool(2);
   testing::ExpectActivated([&](const ActivateArgs& args) { Activate(args, pool); });
+}
+
+TEST(RecurrentCell, KeepsItsStateAsItsGateSays) {
+  ThreadPool pool(2);
+  testing::ExpectRecurrentCells([&](const RecurrentCellArgs& args) { RecurrentCell(args, pool); });
 }
 
 }  // namespace

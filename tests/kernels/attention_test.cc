@@ -34,7 +34,8 @@ TEST(Attention, MatchesTheReference) {
           HeadShape{7, 1, 8, KvCacheDtype::kFp8}, HeadShape{3, 3, 10, KvCacheDtype::kFp8},
           HeadShape{5, 5, 80, KvCacheDtype::kFp8}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f},
           HeadShape{3, 3, 10, KvCacheDtype::kInt8, 2.0f}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, {}, true},
-          HeadShape{3, 1, 10, KvCacheDtype::kFp8, {}, true}}) {
+          HeadShape{3, 1, 10, KvCacheDtype::kFp8, {}, true},
+          HeadShape{4, 2, 16, KvCacheDtype::kBf16, {}, true, true}}) {
       for (const int32_t num_tokens : {1, 16, 63, 64, 65, 200}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(1), std::optional(75)}) {
           testing::ExpectAttentionMatchesTheReference(shape, num_tokens, window, OnThreads());
@@ -51,7 +52,8 @@ TEST(Attention, GivesARowTheSameBitsInEveryBatch) {
          {HeadShape{4, 2, 16}, HeadShape{3, 1, 10}, HeadShape{4, 1, 64}, HeadShape{2, 2, 80},
           HeadShape{3, 1, 10, KvCacheDtype::kInt8}, HeadShape{4, 1, 64, KvCacheDtype::kInt8},
           HeadShape{4, 2, 16, KvCacheDtype::kFp8}, HeadShape{2, 2, 80, KvCacheDtype::kFp8},
-          HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, {}, true}}) {
+          HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, {}, true},
+          HeadShape{3, 1, 10, KvCacheDtype::kBf16, {}, false, true}}) {
       for (const int32_t num_tokens : {1, 17, 64, 70, 205}) {
         for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(37), std::optional(100)}) {
           testing::ExpectAttentionIsRowInvariant(shape, num_tokens, window, OnThreads());

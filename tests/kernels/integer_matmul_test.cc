@@ -16,6 +16,7 @@
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/cpu/matmul/matmul_integer_highway.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/quantize.h"
 #include "tests/reference/matmul.h"
@@ -341,26 +342,43 @@ TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {
 
 INSTANTIATE_TEST_SUITE_P(All, IntegerMatMulTest, ::testing::ValuesIn(Cases()), ::testing::PrintToStringParamName());
 
+// Values whose integers are the largest and the smallest, in runs: a sum that does not fit its bits shows.
+MatMulInput ExtremeInput(int64_t num_rows, int64_t num_outputs, int64_t num_inputs) {
+  MatMulInput input = {.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs};
+  for (int64_t i = 0; i < num_rows * num_inputs; ++i) input.x.push_back(Bf16FromFloat(i / 5 % 2 == 0 ? 3 : -3));
+  for (int64_t i = 0; i < num_outputs * num_inputs; ++i) input.weight.push_back(i / 7 % 3 == 0 ? 0.5f : -0.5f);
+  return input;
+}
+
 // Sums of int8 rows are exact integers, so every instruction set with fused multiply-adds gives the same bits.
 TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
-  const MatMulInput input = RandomInput(7, 50, 700);
-  for (const auto kept_as : {WeightQuantization::kInt8, WeightQuantization::kInt4}) {
-    std::map<std::string, std::vector<float>> outs;
-    for (const Isa isa : SupportedIsas()) {
-      if (isa == Isa::kBaseline) continue;
-      const auto pin = IsaPin::Make(isa);
-      ThreadPool pool(1);
-      Pages scratch;
-      const ConstTensorView part = {input.weight.data(), DType::kF32, Shape(50, 700)};
-      const auto weight = PrepareWeight({.parts = {&part, 1}, .quantization = {kept_as, 64, true}}, pool, isa);
-      std::vector<float>& out = outs[Name(isa)];
-      out.resize(7 * 50);
-      MatMul({.x = {input.x.data(), DType::kBF16, Shape(7, 700)},
-              .weight = weight.get(),
-              .out = {out.data(), DType::kF32, Shape(7, 50)}},
-             KernelOf(isa, weight->integers()), scratch, pool);
+  for (const MatMulInput& input : {RandomInput(7, 50, 700), RandomInput(17, 20, 96), ExtremeInput(9, 40, 256)}) {
+    for (const auto kept_as : {WeightQuantization::kInt8, WeightQuantization::kInt4}) {
+      for (const int32_t group_size : {16, 32, 64, 128}) {
+        std::map<std::string, std::vector<float>> outs;
+        const auto run = [&](const std::string& name, Isa isa, const auto& kernel_of) {
+          const auto pin = IsaPin::Make(isa);
+          ThreadPool pool(1);
+          Pages scratch;
+          const ConstTensorView part = {input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)};
+          const auto weight =
+              PrepareWeight({.parts = {&part, 1}, .quantization = {kept_as, group_size, true}}, pool, isa);
+          std::vector<float>& out = outs[name];
+          out.resize(input.num_rows * input.num_outputs);
+          MatMul({.x = {input.x.data(), DType::kBF16, Shape(input.num_rows, input.num_inputs)},
+                  .weight = weight.get(),
+                  .out = {out.data(), DType::kF32, Shape(input.num_rows, input.num_outputs)}},
+                 kernel_of(*weight->integers()), scratch, pool);
+        };
+        for (const Isa isa : SupportedIsas()) {
+          if (isa == Isa::kBaseline) continue;
+          const auto kernel_of = [&](const auto& panels) -> const MatMulKernel& { return KernelOf(isa, &panels); };
+          run(Name(isa), isa, kernel_of);
+          run(std::string("f32 by ") + Name(isa), isa, HighwayIntegerKernel);
+        }
+        for (const auto& [name, out] : outs) ASSERT_EQ(out, outs.begin()->second) << name << " " << group_size;
+      }
     }
-    for (const auto& [isa, out] : outs) EXPECT_EQ(out, outs.begin()->second) << isa;
   }
 }
 

@@ -142,6 +142,7 @@ TEST(MeanSquares, MatchTheReferenceAndDoNotDependOnOtherRows) {
 }
 
 constexpr Gating kGatings[] = {
+    {.activation = Activation::kSigmoid},
     {.activation = Activation::kSilu},
     {.activation = Activation::kGeluTanh},
     {.activation = Activation::kSilu, .is_interleaved = true},
@@ -154,8 +155,9 @@ double GluTolerance(const GluArgs& args, size_t i) {
   const int64_t num_columns = args.out.shape[1], row = static_cast<int64_t>(i) / num_columns;
   const int64_t column = static_cast<int64_t>(i) % num_columns * (args.gating.is_interleaved ? 2 : 1);
   const double gate = args.gate_up.as<float>()[row * 2 * num_columns + column];
-  const double exponent = args.gating.activation == Activation::kSilu ? 0
-                          : args.gating.activation == Activation::kGeluQuick
+  const Activation activation = args.gating.activation;
+  const double exponent = activation == Activation::kSilu || activation == Activation::kSigmoid ? 0
+                          : activation == Activation::kGeluQuick
                               ? std::abs(gate)
                               : 1.6 * (std::abs(gate) + 0.045 * std::pow(std::abs(gate), 3));
   return (5 + 4 * std::min(exponent, 88.0)) * kUnit + kBf16Unit;

@@ -3,13 +3,18 @@
 // served with other weights than its file has.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <vector>
 
+#include "kernels/cpu/embed.h"
 #include "kernels/cpu/matmul/integer_panels.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/stored_matrix.h"
+#include "tests/testing/cases/random_values.h"
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -17,9 +22,12 @@ namespace {
 // A matrix of a file: codes that name their place.
 class FakeStored final : public StoredMatrix {
  public:
-  FakeStored(int64_t num_rows, int64_t num_inputs, const IntegerGroups& groups)
-      : StoredMatrix(Shape(num_rows, num_inputs)), groups_(groups) {}
+  FakeStored(int64_t num_rows, int64_t num_inputs, const IntegerGroups& groups, std::vector<int32_t> order = {})
+      : StoredMatrix(Shape(num_rows, num_inputs)), groups_(groups), order_(std::move(order)) {
+    groups_.is_reordered = !order_.empty();
+  }
   std::optional<IntegerGroups> groups() const override { return groups_; }
+  std::span<const int32_t> input_order() const override { return order_; }
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float* offsets) const override {
     for (int64_t row = first_row; row < first_row + num_rows; ++row) {
       for (int64_t i = 0; i < shape()[1]; ++i) *codes++ = Code(row, i);
@@ -29,6 +37,7 @@ class FakeStored final : public StoredMatrix {
       }
     }
   }
+  // In the order of the groups.
   void ReadValues(int64_t first_row, int64_t num_rows, float* values) const override {
     for (int64_t row = first_row; row < first_row + num_rows; ++row) {
       for (int64_t i = 0; i < shape()[1]; ++i) {
@@ -48,6 +57,7 @@ class FakeStored final : public StoredMatrix {
   static float Offset(int64_t row, int64_t group) { return static_cast<float>(row - group) / 8; }
 
   IntegerGroups groups_;
+  std::vector<int32_t> order_;
 };
 
 struct Case {
@@ -124,6 +134,58 @@ TEST_P(StoredIntegersTest, KeepsStoredIntegersOfDifferentBitsInOneStack) {
     }
     EXPECT_EQ(Values(*weight), expected);
   }
+}
+
+// GPTQ's desc_act: the groups are of inputs that do not stand side by side.
+TEST_P(StoredIntegersTest, TakesInputsInTheOrderOfTheGroups) {
+  constexpr int64_t kInputs = 192, kRows = 9, kOutputs = 20;
+  std::vector<int32_t> order;
+  for (int32_t i = 0; i < kInputs; ++i) order.push_back(i * 37 % kInputs);
+  const IntegerGroups groups = {GetParam().bits, 32, true, DType::kF32};
+  const FakeStored as_written(kOutputs, kInputs, groups), reordered(kOutputs, kInputs, groups, order);
+  const auto prepare = [&](const FakeStored& matrix) {
+    const StoredPart part = {&matrix, {0, kOutputs}};
+    return PrepareWeight({.stored = {&part, 1}, .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
+                         pool_, GetParam().isa);
+  };
+  const auto plain = prepare(as_written), weight = prepare(reordered);
+  std::vector<uint16_t> x, x_in_order;
+  for (const float value : testing::RandomValues(1).Normals(kRows * kInputs)) x.push_back(Bf16FromFloat(value));
+  for (size_t i = 0; i < x.size(); ++i) x_in_order.push_back(x[i / kInputs * kInputs + order[i % kInputs]]);
+  const auto pin = IsaPin::Make(GetParam().isa);
+  const auto product = [&](const CpuWeight& of, std::vector<uint16_t>& rows) {
+    std::vector<float> out(kRows * kOutputs);
+    Pages scratch;
+    MatMul({.x = {rows.data(), DType::kBF16, Shape(kRows, kInputs)},
+            .weight = &of,
+            .out = {out.data(), DType::kF32, Shape(kRows, kOutputs)}},
+           KernelOf(GetParam().isa, of.integers()), scratch, pool_);
+    return out;
+  };
+  EXPECT_EQ(product(*weight, x), product(*plain, x_in_order));
+  EXPECT_NE(product(*weight, x), product(*plain, x)) << "the order matters";
+
+  const std::vector<int32_t> ids = {7, 0};
+  const auto embed = [&](const CpuWeight& of) {
+    std::vector<float> out(ids.size() * kInputs);
+    Embed({.weight = &of, .token_ids = ids.data(), .out = {out.data(), DType::kF32, Shape(2, kInputs)}}, pool_);
+    return out;
+  };
+  const std::vector<float> embedded = embed(*weight), in_order = embed(*plain);
+  for (size_t i = 0; i < embedded.size(); ++i) {
+    ASSERT_EQ(embedded[i / kInputs * kInputs + order[i % kInputs]], in_order[i]) << i;
+  }
+}
+
+TEST(CommonGroups, AreOfOneOrder) {
+  std::vector<int32_t> order(64);
+  std::iota(order.rbegin(), order.rend(), 0);
+  const IntegerGroups groups = {4, 32, false, DType::kBF16};
+  const FakeStored plain(4, 64, groups), reordered(4, 64, groups, order), alike(2, 64, groups, order);
+  const StoredPart equal[] = {{&reordered, {0, 4}}, {&alike, {0, 2}}},
+                   mixed[] = {{&reordered, {0, 4}}, {&plain, {0, 4}}};
+  EXPECT_TRUE(CommonGroups(equal).value().is_reordered);
+  EXPECT_FALSE(CommonGroups(mixed).has_value());
 }
 
 TEST(CommonGroups, HoldWhatAnyPartNeeds) {

@@ -70,7 +70,8 @@ Vector Rotated(const Vector& head, int64_t position, double theta) {
 }
 
 // What one head sees: the weighted mean of values by softmax of scaled products.
-Vector Attended(const Vector& q, const std::vector<Vector>& keys, const std::vector<Vector>& values) {
+Vector Attended(const Vector& q, const std::vector<Vector>& keys, const std::vector<Vector>& values,
+                const std::optional<double>& sink = std::nullopt) {
   Vector scores;
   for (const Vector& key : keys) {
     double dot = 0;
@@ -78,7 +79,7 @@ Vector Attended(const Vector& q, const std::vector<Vector>& keys, const std::vec
     scores.push_back(dot / std::sqrt(static_cast<double>(q.size())));
   }
   const double max = *std::ranges::max_element(scores);
-  double total = 0;
+  double total = sink.has_value() ? std::exp(*sink - max) : 0;
   for (double& score : scores) total += score = std::exp(score - max);
   Vector out(q.size());
   for (size_t j = 0; j < keys.size(); ++j) {
@@ -136,8 +137,12 @@ std::vector<DraftedRow> Eagle::Run(std::span<const DraftInput> rows) const {
       input = Joined(Normed(embedded, Of(block + "input_layernorm.weight"), shape_.eps), u);
       residual = shape_.norm_before_residual ? u : g;
     } else {
-      input = residual = Times(Of("fc.weight"), Joined(embedded, g));
-      if (tensors_.contains("fc.bias")) input = residual = Sum(input, Of("fc.bias"));
+      const auto normed = [&](const std::string& norm, const Vector& x) {
+        return tensors_.contains(norm) ? Normed(x, Of(norm), shape_.eps) : x;
+      };
+      residual = Times(Of("fc.weight"), Joined(normed("embed_layernorm.weight", embedded), g));
+      if (tensors_.contains("fc.bias")) residual = Sum(residual, Of("fc.bias"));
+      input = normed(block + "input_layernorm.weight", residual);
     }
     const auto project = [&](const std::string& role, int64_t head, bool is_rotated) {
       Vector x = Slice(Times(Of(block + "self_attn." + role + "_proj.weight"), input), head * D, D);
@@ -160,7 +165,8 @@ std::vector<DraftedRow> Eagle::Run(std::span<const DraftInput> rows) const {
     const Vector up = Times(Of(block + "mlp.up_proj.weight"), m);
     for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
     const Vector y = Sum(x, Times(Of(block + "mlp.down_proj.weight"), gate));
-    const Vector z = shape_.is_third ? Normed(y, Of("norm.weight"), shape_.eps) : y;
+    const std::string last_norm = shape_.is_third ? "norm.weight" : "lm_head_layernorm.weight";
+    const Vector z = tensors_.contains(last_norm) ? Normed(y, Of(last_norm), shape_.eps) : y;
     Vector logits = Times(head_, z);
     for (double& logit : logits) logit *= shape_.logit_scale;
     drafted.push_back({.logits = std::move(logits), .output = shape_.norm_output ? z : y});
@@ -193,16 +199,25 @@ std::vector<Vector> RunDflash(const DflashShape& shape, const Tensors& tensors, 
       for (int64_t head = 0; head < shape.num_heads; ++head) {
         const int64_t kv_head = head * shape.num_kv_heads / shape.num_heads;
         std::vector<Vector> keys, values;
+        const auto counted_to = static_cast<int64_t>(shape.windows_from_context ? num_context : num_context + row + 1);
+        const auto of_layer = shape.windows.empty() ? std::nullopt : shape.windows[static_cast<size_t>(layer)];
+        const int64_t first_seen = counted_to - of_layer.value_or(counted_to);
+        const auto is_hidden = [&](size_t position) { return static_cast<int64_t>(position) < first_seen; };
         for (size_t i = 0; i < num_context; ++i) {
+          if (is_hidden(i)) continue;
           keys.push_back(project("k", context[i], kv_head, i));
           values.push_back(project("v", context[i], kv_head, i));
         }
-        for (size_t j = 0; j < (shape.is_causal ? row + 1 : num_rows); ++j) {
+        for (size_t j = 0; j < (shape.is_causal[static_cast<size_t>(layer)] ? row + 1 : num_rows); ++j) {
+          if (is_hidden(num_context + j)) continue;
           keys.push_back(project("k", inputs[j], kv_head, num_context + j));
           values.push_back(project("v", inputs[j], kv_head, num_context + j));
         }
         const Vector q = project("q", inputs[row], head, num_context + row);
-        attended = Joined(std::move(attended), Attended(q, keys, values));
+        const auto sinks = tensors.find(block + "self_attn.attention_sink_bias");
+        const std::optional<double> sink =
+            sinks == tensors.end() ? std::nullopt : std::optional(sinks->second[static_cast<size_t>(head)]);
+        attended = Joined(std::move(attended), Attended(q, keys, values, sink));
       }
       x[row] = Sum(x[row], Times(tensors.at(block + "self_attn.o_proj.weight"), attended));
     }
@@ -218,13 +233,28 @@ std::vector<Vector> RunDflash(const DflashShape& shape, const Tensors& tensors, 
   return x;
 }
 
-Vector DflashLogits(const Tensors& tensors, const Vector& head, const Vector& output, int64_t token_id) {
+Vector DflashLogits(const Tensors& tensors, const Vector& head, const Vector& output, int64_t token_id, Vector& state) {
   const Vector logits = Times(head, output);
   const auto by_token = tensors.find("markov_head.markov_w1.weight");
   if (by_token == tensors.end()) return logits;
   const Vector& to_logits = tensors.at("markov_head.markov_w2.weight");
-  const auto rank = static_cast<int64_t>(to_logits.size() / logits.size());
-  return Sum(logits, Times(to_logits, Slice(by_token->second, token_id * rank, rank)));
+  const size_t rank = to_logits.size() / logits.size();
+  Vector w = Slice(by_token->second, token_id * static_cast<int64_t>(rank), static_cast<int64_t>(rank));
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  if (tensors.contains("markov_head.gate_proj.weight")) {
+    const Vector gate = Sum(Times(tensors.at("markov_head.gate_proj.weight"), Joined(output, w)),
+                            tensors.at("markov_head.gate_proj.bias"));
+    for (size_t i = 0; i < rank; ++i) w[i] *= sigmoid(gate[i]);
+  } else if (tensors.contains("markov_head.joint_proj.weight")) {
+    state.resize(rank);
+    const Vector joint = Sum(Times(tensors.at("markov_head.joint_proj.weight"), Joined(Joined(state, w), output)),
+                             tensors.at("markov_head.joint_proj.bias"));
+    for (size_t i = 0; i < rank; ++i) {
+      state[i] = sigmoid(joint[i]) * state[i] + (1 - sigmoid(joint[i])) * std::tanh(joint[rank + i]);
+      w[i] = std::tanh(joint[2 * rank + i]);
+    }
+  }
+  return Sum(logits, Times(to_logits, w));
 }
 
 double DsparkConfidence(const Tensors& tensors, const Vector& output, int64_t token_id) {

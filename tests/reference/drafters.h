@@ -75,7 +75,9 @@ struct DflashShape {
   int64_t num_layers = 0;
   double eps = 1e-5;
   double rope_theta = 10000;
-  bool is_causal = false;
+  std::vector<bool> is_causal;                       // of each layer, inside the block
+  std::vector<std::optional<int64_t>> windows = {};  // of each layer; empty: no layer has one
+  bool windows_from_context = false;                 // they are counted from the context's end
 };
 
 // The block of tokens behind a context, by DFlash. `features` are those of the positions before the block. Returns the
@@ -83,8 +85,9 @@ struct DflashShape {
 std::vector<Vector> RunDflash(const DflashShape& shape, const Tensors& tensors, const Vector& embedding,
                               std::span<const Vector> features, std::span<const int64_t> token_ids);
 
-// head [Vd, E] times the output, and DSpark's bias if the file has one.
-Vector DflashLogits(const Tensors& tensors, const Vector& head, const Vector& output, int64_t token_id);
+// head [Vd, E] times the output, and DSpark's bias if the file has one. `state` is that of the row above, or empty for
+// a root; a recurrent head leaves the row's own there.
+Vector DflashLogits(const Tensors& tensors, const Vector& head, const Vector& output, int64_t token_id, Vector& state);
 
 // How sure DSpark is of the row.
 double DsparkConfidence(const Tensors& tensors, const Vector& output, int64_t token_id);

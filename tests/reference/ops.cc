@@ -22,6 +22,8 @@ double InverseRms(const double* x, int64_t count, double eps) {
 
 double Activated(kernels::Activation activation, double x) {
   switch (activation) {
+    case kernels::Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
     case kernels::Activation::kSilu:
       return x / (1 + std::exp(-x));
     case kernels::Activation::kGelu:
@@ -106,7 +108,8 @@ RotatedRows RopeStoreKv(const kernels::RopeStoreKvArgs& args) {
 VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int32_t row) {
   const kernels::BatchView& batch = args.batch;
   const int32_t end = batch.positions[row] + 1;
-  VisibleSlots visible{.first_position = args.window.has_value() ? std::max(0, end - *args.window) : 0, .slots = {}};
+  const int32_t origin = args.window_origins == nullptr ? batch.positions[row] : args.window_origins[row];
+  VisibleSlots visible{.first_position = args.window ? std::max(0, origin - *args.window + 1) : 0, .slots = {}};
   for (int32_t position = visible.first_position; position < end; ++position) {
     if (position < batch.chain_lens[row]) {
       const int32_t block = batch.block_tables[batch.block_table_begins[segment] + position / kKvBlockSize];

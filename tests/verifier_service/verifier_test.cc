@@ -286,6 +286,28 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"NoModel", [](Config& c) { c.model_directory = ""; }, "--model: "},
         BadStart{"NoSuchModel", [](Config& c) { c.model_directory = "/nowhere"; }, "/nowhere/config.json"},
         BadStart{"Address", [](Config& c) { c.listen_address = "localhost"; }, "--listen: expected HOST:PORT"},
+        // Before the model is loaded.
+        BadStart{"ForeignAddress",
+                 [](Config& c) {
+                   c.listen_address = "192.0.2.1:0";
+                   c.security.is_insecure = true;
+                   c.model_directory = "/nowhere";
+                 },
+                 "listen: cannot bind '192.0.2.1:0'"},
+        BadStart{"ForeignMetricsAddress",
+                 [](Config& c) {
+                   c.metrics_address = "192.0.2.1:0";
+                   c.model_directory = "/nowhere";
+                 },
+                 "192.0.2.1:0"},
+        BadStart{"NoCertificate",
+                 [](Config& c) {
+                   static const testing::TempDir dir;
+                   dir.Write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+                   c.security.tls.ca = dir.path() + "/ca.pem";
+                   c.model_directory = "/nowhere";
+                 },
+                 "a server needs a certificate"},
         BadStart{"LargePort", [](Config& c) { c.listen_address = "127.0.0.1:99999"; },
                  "--listen: expected HOST:PORT with a port of 0 to 65535"},
         BadStart{"LargeMetricsPort", [](Config& c) { c.metrics_address = "127.0.0.1:70000"; }, "--metrics_listen: "},

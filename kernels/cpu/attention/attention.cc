@@ -207,7 +207,8 @@ struct Range {
 
 inline Range VisibleRange(const AttentionArgs& args, int32_t row) {
   const int32_t end = args.batch.positions[row] + 1;
-  return {args.window.has_value() ? std::max(0, end - *args.window) : 0, end};
+  const int32_t counted_to = args.window_origins != nullptr ? args.window_origins[row] + 1 : end;
+  return {args.window.has_value() ? std::max(0, counted_to - *args.window) : 0, end};
 }
 
 inline RowKeys KeysOfRow(const BatchView& batch, int32_t segment, int32_t row) {

@@ -65,12 +65,20 @@ std::byte* Append(const void* from, size_t num_bytes, std::byte* to) {
 
 }  // namespace
 
-void PackRowGroups(const PackArgs& args) {
-  const size_t count = static_cast<size_t>(args.panels->group_size);
-  PackGroups(args, [&](const Group& group, std::byte* to) {
-    return args.panels->int8_rows ? Append(group.integers.data(), count, to)
-                                  : Append(group.bf16.data(), count * sizeof(uint16_t), to);
-  });
+void PackBf16RowGroups(const PackArgs& args) {
+  const size_t num_bytes = static_cast<size_t>(args.panels->group_size) * sizeof(uint16_t);
+  PackGroups(args, [&](const Group& group, std::byte* to) { return Append(group.bf16.data(), num_bytes, to); });
+}
+
+void PackInt8RowGroups(const PackArgs& args, QuantizeRow quantize) {
+  const IntegerPanels& layout = *args.panels;
+  auto* packed = static_cast<std::byte*>(args.packed);
+  for (int64_t first = 0; first < layout.num_groups * layout.group_size; first += layout.group_size) {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+      const RowGroup with = quantize(args.x + row * args.num_inputs + first, args.num_inputs - first, layout, packed);
+      packed = Append(&with, sizeof(with), packed + layout.group_size);
+    }
+  }
 }
 
 void PackWideRowGroups(const PackArgs& args) {

@@ -17,9 +17,12 @@ struct RowGroup {
   int32_t unused = 0;  // makes 16 bytes, so that groups stay aligned
 };
 
-// The values become int8 if the panels say so, and stay bf16 otherwise.
-void PackRowGroups(const PackArgs& args);
-// The same values as f32: integers if the panels say so.
+// The values stay bf16.
+void PackBf16RowGroups(const PackArgs& args);
+// The values become int8. `quantize` writes the integers of a group, whose values from `count` on are zero.
+using QuantizeRow = RowGroup (*)(const uint16_t* x, int64_t count, const IntegerPanels& panels, std::byte* integers);
+void PackInt8RowGroups(const PackArgs& args, QuantizeRow quantize);
+// Either as f32: integers if the panels say so.
 void PackWideRowGroups(const PackArgs& args);
 
 }  // namespace foretoken::kernels::cpu

@@ -8,6 +8,7 @@
 #include "kernels/cpu/matmul/matmul_amx.h"
 #include "kernels/cpu/matmul/matmul_avx512_bf16.h"
 #include "kernels/cpu/matmul/matmul_highway.h"
+#include "kernels/cpu/matmul/matmul_integer_avx2.h"
 #include "kernels/cpu/matmul/matmul_integer_avx512.h"
 #include "kernels/cpu/matmul/matmul_integer_highway.h"
 #include "kernels/cpu/matmul/weight.h"
@@ -41,6 +42,17 @@ struct PackedRows {
   int64_t rows_of(int64_t block) const { return std::min(block_rows, num_rows - block * block_rows); }
 };
 
+// Rows of x with their inputs in the weight's order.
+const uint16_t* ReorderedRows(const uint16_t* x, int64_t num_rows, std::span<const int32_t> input_order) {
+  const size_t num_inputs = input_order.size();
+  auto* out = ThreadWorkspace<uint16_t>(static_cast<size_t>(num_rows) * num_inputs);
+  for (int64_t row = 0; row < num_rows; ++row, x += num_inputs) {
+    uint16_t* const to = out + static_cast<size_t>(row) * num_inputs;
+    for (size_t i = 0; i < num_inputs; ++i) to[i] = x[input_order[i]];
+  }
+  return out;
+}
+
 PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool) {
   const CpuWeight& weight = AsCpuWeight(args.weight);
   PackedRows rows;
@@ -53,9 +65,11 @@ PackedRows Pack(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scrat
   auto* packed = static_cast<std::byte*>(scratch.data());
   rows.data = packed;
   pool.ParallelFor(rows.num_blocks(), [&](int64_t block, int) {
-    const int64_t first = block * rows.block_rows;
-    kernel.pack({.x = args.x.as<uint16_t>() + first * weight.in_features(),
-                 .num_rows = rows.rows_of(block),
+    const int64_t first = block * rows.block_rows, num_rows = rows.rows_of(block);
+    const uint16_t* x = args.x.as<uint16_t>() + first * weight.in_features();
+    if (!weight.input_order().empty()) x = ReorderedRows(x, num_rows, weight.input_order());
+    kernel.pack({.x = x,
+                 .num_rows = num_rows,
                  .num_inputs = weight.in_features(),
                  .padded_num_inputs = weight.padded_in_features(),
                  .panels = weight.integers(),
@@ -130,8 +144,9 @@ void Store(const MatMulArgs& args, const PanelGroup& panels) {
 
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
   if (integers != nullptr) {
-    return HasAvx512Integers(isa, integers->int8_rows) ? Avx512IntegerKernel(*integers)
-                                                       : HighwayIntegerKernel(*integers);
+    if (HasAvx512Integers(isa, integers->int8_rows)) return Avx512IntegerKernel(*integers);
+    return isa != Isa::kBaseline && integers->int8_rows ? Avx2IntegerKernel(*integers)
+                                                        : HighwayIntegerKernel(*integers);
   }
   switch (isa) {
     case Isa::kAmx:

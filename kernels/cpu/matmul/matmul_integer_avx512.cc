@@ -14,6 +14,7 @@
 // GCC 12's header starts many results as undefined registers, and then warns of them itself.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <hwy/base.h>
 #include <immintrin.h>
@@ -233,19 +234,7 @@ RowGroup QuantizeGroupOfRow(const uint16_t* x, int64_t count, const IntegerPanel
   return {.scale = scale, .sum = scale * static_cast<float>(sum), .start = -layout.center() * sum};
 }
 
-// PackRowGroups for rows of int8.
-void PackInt8Rows(const PackArgs& args) {
-  const IntegerPanels& layout = *args.panels;
-  auto* packed = static_cast<std::byte*>(args.packed);
-  for (int64_t first = 0; first < layout.num_groups * layout.group_size; first += layout.group_size) {
-    for (int64_t row = 0; row < args.num_rows; ++row) {
-      const uint16_t* x = args.x + row * args.num_inputs + first;
-      const RowGroup with = QuantizeGroupOfRow(x, args.num_inputs - first, layout, packed);
-      __builtin_memcpy(packed + layout.group_size, &with, sizeof(with));
-      packed += layout.group_size + static_cast<int64_t>(sizeof(with));
-    }
-  }
-}
+void PackInt8Rows(const PackArgs& args) { PackInt8RowGroups(args, QuantizeGroupOfRow); }
 
 MatMulTileShape TileShape(int64_t num_rows) {
   const int64_t num_blocks = (num_rows + kMaxRows - 1) / kMaxRows;
@@ -257,7 +246,7 @@ const MatMulKernel& Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = kInt8Rows ? 1 : 2,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
-                                           .pack = kInt8Rows ? PackInt8Rows : PackRowGroups,
+                                           .pack = kInt8Rows ? PackInt8Rows : PackBf16RowGroups,
                                            .multiply = Multiply<kBits, kInt8Rows, kGroupSize>};
   return kKernel;
 }

@@ -198,9 +198,11 @@ CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
       panel_bytes_(static_cast<size_t>(panel_elements()) * sizeof(uint16_t)),
       pages_(num_bytes()) {}
 
-CpuWeight::CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers)
+CpuWeight::CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers,
+                     std::span<const int32_t> input_order)
     : Weight(out_features, in_features, CeilDiv(out_features, kPanelWidth) * integers.num_bytes()),
       integers_(integers),
+      input_order_(input_order.begin(), input_order.end()),
       num_panels_(CeilDiv(out_features, kPanelWidth)),
       padded_in_features_(integers.num_groups * integers.group_size),
       panel_bytes_(integers.num_bytes()),
@@ -226,7 +228,10 @@ std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool&
   }
   FT_CHECK(out_features > 0);
   const std::optional<IntegerPanels> panels = PanelsOf(source, inputs.size(), isa);
-  auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels)
+  std::span<const int32_t> input_order;
+  if (!source.stored.empty()) input_order = source.stored[0].matrix->input_order();
+  FT_CHECK(input_order.empty() || inputs.size() == num_inputs);
+  auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels, input_order)
                        : std::make_unique<CpuWeight>(out_features, inputs.size());
   const auto pack = !source.stored.empty() ? CopyPanel : panels ? QuantizePanel : PackPanel;
   const int64_t num_panels = weight->num_panels();

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "kernels/cpu/base/isa.h"
 #include "kernels/cpu/base/pages.h"
@@ -22,7 +24,9 @@ inline constexpr int kInputsPadding = 32;
 class CpuWeight final : public Weight {
  public:
   CpuWeight(int64_t out_features, int64_t in_features);
-  CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers);
+  // `input_order` as in StoredMatrix.
+  CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers,
+            std::span<const int32_t> input_order = {});
 
   int64_t num_panels() const { return num_panels_; }
   int64_t padded_in_features() const { return padded_in_features_; }
@@ -30,6 +34,8 @@ class CpuWeight final : public Weight {
   std::byte* panel(int64_t panel_idx) { return begin() + panel_idx * panel_bytes_; }
   const std::byte* panel(int64_t panel_idx) const { return begin() + panel_idx * panel_bytes_; }
   const IntegerPanels* integers() const { return integers_ ? &*integers_ : nullptr; }  // null: bf16
+  // The inputs in the order in which panels hold them; empty: as they are.
+  std::span<const int32_t> input_order() const { return input_order_; }
   // The elements of a panel of bf16.
   int64_t panel_elements() const { return padded_in_features_ * kPanelWidth; }
   uint16_t* bf16_panel(int64_t panel_idx) { return reinterpret_cast<uint16_t*>(panel(panel_idx)); }
@@ -39,6 +45,7 @@ class CpuWeight final : public Weight {
   std::byte* begin() const { return static_cast<std::byte*>(pages_.data()); }
 
   std::optional<IntegerPanels> integers_;
+  std::vector<int32_t> input_order_;
   int64_t num_panels_;
   int64_t padded_in_features_;
   size_t panel_bytes_;
@@ -48,7 +55,7 @@ class CpuWeight final : public Weight {
 // Every Weight that this backend gets is a CpuWeight.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
-// Groups of 16 integers and multiples of it.
+// Groups of 16 integers and multiples of it. Groups in an order of their own must be taken whole.
 constexpr bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
   return groups.group_size % 16 == 0 && first_input % 16 == 0;
 }

@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeSplits(AttentionArgs args,
       const MergedSoftmax::Factors factors = merged.Add(maxima[split], sums[split]);
       out = factors.Merge(out, outs[split]);
     }
+    if (args.sinks != nullptr) out *= merged.AddSink(args.sinks[blockIdx.y]);
     args.out.as<uint16_t>()[query * head_dim + dim] = Bf16FromFloat(merged.Output(out));
   }
 }
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
   const auto out_of = [&](int element) -> float& { return outs[element][threadIdx.x]; };
   for (int i = 0; i < Shape::kOutElements; ++i) out_of(i) = 0;
   MergedSoftmax merged[kLaneQueries];
-  const int32_t head_dim = args.kv.head_dim;
+  const int32_t head_dim = args.kv.head_dim, num_heads = GroupOf(args) * args.kv.num_kv_heads;
   SharedTiles<kSteps> shared(task, 0, 1);
   for (int32_t split = 0; split < kAttentionSplits; ++split) {
     const TileSoftmax<kSteps> softmax = AttendSplit(task, queries, split, shared);
@@ -138,10 +139,12 @@ __global__ void __launch_bounds__(BlockShape<kSteps>::kThreads) AttendPiece(Atte
 #pragma unroll
   for (int i = 0; i < kLaneQueries; ++i) {
     if (task.warp.queries[i].visible.end == 0) continue;
-    uint16_t* out = args.out.as<uint16_t>() + int64_t{task.warp.queries[i].index} * head_dim;
+    const int32_t query = task.warp.queries[i].index;
+    uint16_t* out = args.out.as<uint16_t>() + int64_t{query} * head_dim;
+    const float kept = args.sinks == nullptr ? 1.0f : merged[i].AddSink(args.sinks[query % num_heads]);
     ForEachPair<kSteps>(i, head_dim, [&](int32_t dim, int element) {
-      out[dim] = Bf16FromFloat(merged[i].Output(out_of(element)));
-      out[dim + 1] = Bf16FromFloat(merged[i].Output(out_of(element + 1)));
+      out[dim] = Bf16FromFloat(merged[i].Output(out_of(element) * kept));
+      out[dim + 1] = Bf16FromFloat(merged[i].Output(out_of(element + 1) * kept));
     });
   }
 }
@@ -220,7 +223,6 @@ void Attention(const AttentionArgs& args, int32_t blocks_per_piece, cudaStream_t
   FT_CHECK(head_dim % 2 == 0 && head_dim <= kMaxAttentionHeadDim);
   FT_CHECK(num_columns % (int64_t{args.kv.num_kv_heads} * head_dim) == 0 && args.out.shape[1] == num_columns);
   FT_CHECK(!args.window.has_value() || *args.window > 0);
-  FT_CHECK(args.sinks == nullptr);  // only models with experts have any, which this backend refuses
   if (args.batch.num_rows == 0) return;
   if (blocks_per_piece == 1) return LaunchForHeadDim({args, blocks_per_piece, {}, stream});
   const int64_t num_results = args.batch.num_rows * (num_columns / head_dim) * kAttentionSplits;

@@ -80,7 +80,8 @@ struct RowKeys {
 
 __device__ inline RowKeys KeysOfRow(const AttentionArgs& args, int32_t row) {
   const int32_t end = args.batch.positions[row] + 1;
-  const int32_t begin = args.window.has_value() && *args.window < end ? end - *args.window : 0;
+  const int32_t counted_to = args.window_origins != nullptr ? args.window_origins[row] + 1 : end;
+  const int32_t begin = args.window.has_value() && *args.window < counted_to ? counted_to - *args.window : 0;
   return {.visible = {begin, end},
           .chain_len = args.batch.chain_lens[row],
           .ancestor_slots = args.batch.ancestor_slots + args.batch.ancestor_begins[row]};

@@ -85,7 +85,6 @@ __device__ BlockTask MakeTask(const AttentionArgs& args, const QueryPiece& piece
 
 template <int kSteps>
 __device__ TileQueries<kSteps> LoadQueries(const BlockTask& task) {
-  constexpr float kLog2E = 1.44269504f;
   const int32_t head_dim = task.args.kv.head_dim;
   TileQueries<kSteps> queries{.q = {}, .scale = task.args.scale * kLog2E, .cap = task.args.cap.value_or(0.0f) * kLog2E};
 #pragma unroll

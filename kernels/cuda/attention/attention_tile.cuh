@@ -21,6 +21,7 @@
 
 namespace foretoken::kernels::cuda {
 
+inline constexpr float kLog2E = 1.44269504f;
 inline constexpr int kTileHalves = kAttentionTile / kMmaDepth;
 static_assert(kAttentionTile % kMmaDepth == 0 && kMmaDepth == 2 * kMmaColumns);
 
@@ -264,6 +265,8 @@ struct MergedSoftmax {
     sum = factors.Merge(sum, split_sum);
     return factors;
   }
+  // Adds a score without a value, after all splits. Returns the factor of the present sums.
+  __device__ float AddSink(float sink) { return Add(sink * kLog2E, 1.0f).kept; }
   // Never a negative zero: the sign of an empty sum may depend on keys that the query does not see.
   __device__ float Output(float out) const { return out / sum + 0.0f; }
 };

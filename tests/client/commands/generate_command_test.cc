@@ -159,7 +159,8 @@ TEST(ForetokenGenerate, TakesAnHttpAddress) {
   const Outcome encrypted =
       RunShell(absl::StrCat("generate --connect_timeout=300ms --target=https://", service.target(), " abc 2>&1"));
   EXPECT_EQ(encrypted.exit_code, 1);
-  EXPECT_THAT(encrypted.out, HasSubstr("no server answers"));  // the server has no TLS
+  EXPECT_THAT(encrypted.out, HasSubstr("no server answers"));
+  EXPECT_THAT(encrypted.out, HasSubstr("is foretoken_verifier running there, with TLS?"));
 }
 
 TEST(ForetokenGenerate, SendsNoTokenInPlainTextToAnotherMachine) {
@@ -181,8 +182,8 @@ TEST(ForetokenGenerate, SaysThatItConnectsAndThatNoServerAnswers) {
   const Outcome outcome = RunShell(absl::StrCat("generate --target=", target, " --connect-timeout=400ms abc 2>&1"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, StartsWith(absl::StrCat("foretoken: connecting to ", target, ", for at most 400ms ...\n")));
-  EXPECT_THAT(outcome.out,
-              HasSubstr(absl::StrCat("UNAVAILABLE: no server answers at ", target, " within 400 ms: is ")));
+  EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("UNAVAILABLE: no server answers at ", target, " within 400 ms (")));
+  EXPECT_THAT(outcome.out, HasSubstr("Connection refused): is foretoken_verifier running there, without TLS?"));
   EXPECT_THAT(RunShell("help generate").out, HasSubstr("--connect_timeout (default 3s)"));
 }
 

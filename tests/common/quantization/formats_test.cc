@@ -102,21 +102,23 @@ TEST_P(Formats, SayTheSameInGroups) {
     const Stored stored(GetParam().make(outputs, inputs, random), GetParam().config);
     const kernels::StoredMatrix& matrix = *stored.weight.stored;
     const std::optional<IntegerGroups> groups = matrix.groups();
-    // With one group the order does not matter.
     ASSERT_TRUE(groups.has_value() == GetParam().has_groups) << outputs << " x " << inputs;
     if (!groups) continue;
     const int64_t num_groups = inputs / groups->group_size;
     std::vector<uint8_t> codes(outputs * inputs);
-    std::vector<float> scales(outputs * num_groups), offsets(outputs * num_groups, 0.0f), values;
+    std::vector<float> scales(outputs * num_groups), offsets(outputs * num_groups, 0.0f), values(codes.size());
     for (int64_t row = 0; row < outputs; row += 32) {
       matrix.ReadGroups(row, 32, codes.data() + row * inputs, scales.data() + row * num_groups,
                         offsets.data() + row * num_groups);
     }
+    const std::span<const int32_t> order = matrix.input_order();
+    EXPECT_EQ(order.empty(), !groups->is_reordered);
     for (int64_t i = 0; i < outputs * inputs; ++i) {
       const int64_t group = i / inputs * num_groups + i % inputs / groups->group_size;
       ASSERT_LT(codes[i], 1 << groups->bits);
       const float product = scales[group] * static_cast<float>(codes[i] - (1 << (groups->bits - 1)));
-      values.push_back(groups->has_offsets ? product + offsets[group] : product);
+      const int64_t input = order.empty() ? i % inputs : order[i % inputs];
+      values[i / inputs * inputs + input] = groups->has_offsets ? product + offsets[group] : product;
     }
     std::vector<float> expected = stored.layer.values;
     for (float& value : expected) value += 0.0f;  // as an integer MXFP4's minus zero is zero

@@ -14,5 +14,9 @@ TEST_F(ActivateTest, ComputesTheFunctions) {
   testing::ExpectActivated([&](const ActivateArgs& args) { RunActivate(args); });
 }
 
+TEST_F(ActivateTest, StepsARecurrentCell) {
+  testing::ExpectRecurrentCells([&](const RecurrentCellArgs& args) { RunRecurrentCell(args); });
+}
+
 }  // namespace
 }  // namespace foretoken::kernels::cuda

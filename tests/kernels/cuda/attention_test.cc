@@ -34,7 +34,8 @@ constexpr int32_t kBlocksPerPiece[] = {kAttentionSplits, 4, 2, 1};
 TEST_F(AttentionTest, MatchesTheReference) {
   for (const HeadShape& shape :
        {HeadShape{1, 1, 2}, HeadShape{4, 2, 16}, HeadShape{3, 3, 10}, HeadShape{7, 1, 64}, HeadShape{2, 1, 80},
-        HeadShape{2, 1, 128}, HeadShape{2, 1, 256}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f}}) {
+        HeadShape{2, 1, 128}, HeadShape{2, 1, 256}, HeadShape{4, 2, 16, KvCacheDtype::kBf16, 0.5f},
+        HeadShape{7, 1, 64, KvCacheDtype::kBf16, {}, true, true}}) {
     for (const int32_t num_blocks : kBlocksPerPiece) {
       for (const int32_t num_tokens : {1, 33, 100}) {
         const std::optional<int32_t> window = num_tokens == 100 ? std::optional(60) : std::nullopt;
@@ -73,11 +74,13 @@ TEST_F(AttentionTest, RoundsQueriesToBf16) {
 TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
   for (const int32_t num_blocks : kBlocksPerPiece) {
     for (const int32_t num_tokens : {1, 64, 110}) {
-      for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(50)}) {
-        testing::ExpectAttentionIsRowInvariant({.num_heads = 3, .num_kv_heads = 1, .head_dim = 10}, num_tokens, window,
-                                               WithLoneRowsSplit(num_blocks));
+      for (const HeadShape& shape : {HeadShape{3, 1, 10}, HeadShape{3, 1, 10, KvCacheDtype::kBf16, {}, true, true}}) {
+        const std::optional<int32_t> window = shape.has_window_origins ? std::optional(50) : std::nullopt;
+        testing::ExpectAttentionIsRowInvariant(shape, num_tokens, window, WithLoneRowsSplit(num_blocks));
         if (HasFatalFailure()) return;
       }
+      testing::ExpectAttentionIsRowInvariant({3, 1, 10}, num_tokens, 50, WithLoneRowsSplit(num_blocks));
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -17,6 +17,7 @@
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/glu.h"
 #include "kernels/cuda/join_columns.h"
+#include "kernels/cuda/recurrent_cell.h"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/spread_logits.h"
 #include "kernels/cuda/sum_ranks.h"
@@ -162,6 +163,8 @@ void OnDevice::RunAttention(AttentionArgs args, int32_t blocks_per_piece) {
   batch.segment_begins = copies.Upload(batch.segment_begins, num_segments + 1);
   batch.block_table_begins = copies.Upload(batch.block_table_begins, num_segments + 1);
   batch.block_tables = copies.Upload(batch.block_tables, num_blocks);
+  args.window_origins = copies.Upload(args.window_origins, num_rows);
+  args.sinks = copies.Upload(args.sinks, args.q.shape[1] / args.kv.head_dim);
   args.q = copies.Upload(args.q);
   args.kv = copies.Upload(args.kv);
   args.out = copies.Upload(out);
@@ -233,6 +236,17 @@ void OnDevice::RunActivate(ActivateArgs args) {
   args.bias = copies.Upload(args.bias, args.x.shape[1]);
   args.out = copies.Upload(out);
   Activate(args, device().stream());
+  copies.Download(args.out, out);
+}
+
+void OnDevice::RunRecurrentCell(RecurrentCellArgs args) {
+  DeviceCopies copies(device());
+  const TensorView state = args.state, out = args.out;
+  args.gates = copies.Upload(args.gates);
+  args.state = copies.Upload(state);
+  args.out = copies.Upload(out);
+  RecurrentCell(args, device().stream());
+  copies.Download(args.state, state);
   copies.Download(args.out, out);
 }
 

@@ -65,6 +65,7 @@ class OnDevice : public ::testing::Test {
   void RunBranchRows(BranchRowsArgs args);
   void RunScoreTokens(ScoreTokensArgs args);
   void RunActivate(ActivateArgs args);
+  void RunRecurrentCell(RecurrentCellArgs args);
   void RunSumRanks(SumRanksArgs args);
   void RunJoinColumns(JoinColumnsArgs args);
   void RunCopyRows(CopyRowsArgs args);

@@ -32,7 +32,10 @@ TEST(CudaFeatureDrafters, ComputeWhatTheCpuComputes) {
       {"eagle3", testing::MakeTinyPEagle({.fc_norm = true})},
       {"dflash", testing::MakeTinyDflash({.markov_rank = 16})},
       {"dflash", testing::MakeTinyDflash({.is_causal = true, .has_own_ends = true})},
-      {"eagle", testing::MakeTinyEagle({})},
+      {"dflash", testing::MakeTinyDflash({.window = 2, .has_sinks = true})},
+      {"dflash", testing::MakeTinyDflash({.markov_rank = 16, .markov_matrix = "gate_proj"})},
+      {"dflash", testing::MakeTinyDflash({.markov_rank = 16, .markov_matrix = "joint_proj"})},
+      {"eagle", testing::MakeTinyEagle({.has_norms = true})},
       {"mlp_speculator", testing::MakeTinyMlp({})},
       {"medusa", testing::MakeTinyMedusa({})}};
   for (const auto& [method, files] : kDrafters) {

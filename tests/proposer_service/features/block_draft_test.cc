@@ -90,15 +90,24 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
   const Vector& embedding =
       form.has_own_ends ? tensors.at("embed_tokens.weight") : of_target.at("model.embed_tokens.weight");
   const Vector& head = form.has_own_ends ? tensors.at("lm_head.weight") : of_target.at("lm_head.weight");
-  const reference::DflashShape shape = {.hidden_size = kTinyHidden,
-                                        .num_heads = 4,
-                                        .num_kv_heads = 2,
-                                        .head_dim = 16,
-                                        .num_layers = 2,
-                                        .is_causal = form.is_causal};
+  const reference::DflashShape shape = {
+      .hidden_size = kTinyHidden,
+      .num_heads = 4,
+      .num_kv_heads = 2,
+      .head_dim = 16,
+      .num_layers = 2,
+      .is_causal = {form.is_causal.value_or(form.uses_swa), form.is_causal.value_or(form.window.has_value())},
+      .windows = {form.uses_swa ? form.window : std::nullopt, form.window},
+      .windows_from_context = form.layout == testing::Layout::kSpeculators};
   const size_t first_guess = form.is_dspark() ? 0 : 1;
   const size_t num_guesses = static_cast<size_t>(form.block_size) - first_guess;
   ASSERT_EQ(drafter->model->limits().max_steps, num_guesses);
+
+  reference::DflashShape other_window = shape;
+  for (std::optional<int64_t>& window : other_window.windows) {
+    if (window.has_value()) ++*window;
+  }
+  double other_difference = 0;
 
   constexpr size_t kNumGiven = 18;  // over more than one block of K/V
   const Context context = ContextOf(kNumGiven, num_guesses);
@@ -111,11 +120,17 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
     block[0] = context.chain[root];
     const std::vector<Vector> outputs = reference::RunDflash(shape, tensors, embedding, features, block);
     const size_t last_step = root + 1 < kNumGiven ? 0 : num_guesses - 1;
+    Vector state;
     for (size_t step = 0; step <= last_step; ++step) {
       const Vector expected =
-          reference::DflashLogits(tensors, head, outputs[first_guess + step], context.chain[root + step]);
+          reference::DflashLogits(tensors, head, outputs[first_guess + step], context.chain[root + step], state);
       EXPECT_LT(Difference(rows[root + step], expected, form.has_own_ends ? 5 : 1), kTolerance)
           << "root " << root << ", step " << step;
+      if (!form.window.has_value()) continue;
+      const Vector other = reference::RunDflash(other_window, tensors, embedding, features, block)[first_guess + step];
+      Vector unused;
+      const Vector logits = reference::DflashLogits(tensors, head, other, context.chain[root + step], unused);
+      other_difference = std::max(other_difference, Difference(rows[root + step], logits, form.has_own_ends ? 5 : 1));
     }
     if (!form.is_dspark() || root + 1 < kNumGiven) continue;
     ASSERT_EQ(drafter->model->confidences().size(), 1) << "of the last row alone";
@@ -123,10 +138,19 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
                 reference::DsparkConfidence(tensors, outputs[first_guess + last_step], context.chain.back()), 0.02);
   }
   EXPECT_EQ(drafter->model->confidences().empty(), !form.is_dspark());
+  if (form.window.has_value()) {
+    EXPECT_GT(other_difference, kTolerance) << "a window that is one too large shows";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DflashFormTest,
                          ::testing::Values(TinyDflash{}, TinyDflash{.block_size = 8, .is_causal = true},
+                                           TinyDflash{.window = 9}, TinyDflash{.is_causal = false, .window = 9},
+                                           TinyDflash{.block_size = 8, .window = 3}, TinyDflash{.has_sinks = true},
+                                           TinyDflash{.window = 11, .uses_swa = true, .has_sinks = true},
+                                           TinyDflash{.layout = testing::Layout::kSpeculators, .window = 6},
+                                           TinyDflash{.markov_rank = 16, .markov_matrix = "gate_proj"},
+                                           TinyDflash{.markov_rank = 16, .markov_matrix = "joint_proj"},
                                            TinyDflash{.layout = testing::Layout::kSpeculators, .has_own_ends = true},
                                            TinyDflash{.markov_rank = 16},
                                            TinyDflash{.markov_rank = 24, .has_own_ends = true},
@@ -189,13 +213,21 @@ const BadDflash kBadDflashes[] = {
     {"mask_token_id is missing", [](TinyDrafter& it) { it.config["dflash_config"].erase("mask_token_id"); }},
     {"mask_token_id expects 0 to 1215, got 1216",
      [](TinyDrafter& it) { it.config["dflash_config"]["mask_token_id"] = 1216; }},
-    {"use_swa expects false, got true", [](TinyDrafter& it) { it.config["dflash_config"]["use_swa"] = true; }},
-    {"expects full_attention, got a sliding window",
+    {"swa_window_size is missing, and use_swa is true",
+     [](TinyDrafter& it) { it.config["dflash_config"]["use_swa"] = true; }},
+    {"swa_window_size expects 1 to 1073741824, got 0",
      [](TinyDrafter& it) {
-       it.config["sliding_window"] = 64;
-       it.config["use_sliding_window"] = true;
+       it.config["dflash_config"].update({{"use_swa", true}, {"swa_window_size", 0}});
+     }},
+    {"layer_types says sliding_attention for layer 1, which contradicts sliding_window",
+     [](TinyDrafter& it) {
+       it.config["sliding_window"] = nullptr;
        it.config["layer_types"] = {"full_attention", "sliding_attention"};
      }},
+    {"tensor layers.0.self_attn.attention_sink_bias is missing",
+     [](TinyDrafter& it) { it.config["dflash_config"]["attention_sink_bias"] = true; }},
+    {"tensor layers.0.self_attn.attention_sink_bias: expected shape [4], got [5]",
+     [](TinyDrafter& it) { it.Add("layers.0.self_attn.attention_sink_bias", {5}); }},
     {"by dflash_config.target_layer_ids, plus one: expected S_0 to S_6, got S_7",
      [](TinyDrafter& it) {
        it.config["dflash_config"]["target_layer_ids"] = {0, 2, 6};
@@ -213,14 +245,29 @@ const BadDflash kBadDflashes[] = {
     {"tensor markov_head.markov_w1.weight is missing", [](TinyDrafter& it) { it.config["markov_rank"] = 16; }},
     {"vocab_size expects 1206 to 1216", [](TinyDrafter& it) { it.config["vocab_size"] = 1000; }},
     {"tensor hidden_norm.weight is missing", [](TinyDrafter& it) { it.tensors.erase("hidden_norm.weight"); }},
-    {"got tensor layers.0.self_attn.attention_sink_bias of attention sinks, which are not supported",
-     [](TinyDrafter& it) { it.Add("layers.0.self_attn.attention_sink_bias", {4}); }},
     {"got tensor layers.0.attention_conv.base_kernel of DFlash 2",
      [](TinyDrafter& it) {
        it.Add("layers.0.attention_conv.base_kernel", {2, 2, 64});
      }},
-    {"got tensor markov_head.gate_proj.weight of a gated Markov head",
+    {"got also markov_head.gate_proj.weight",
      [](TinyDrafter& it) {
+       it.Add("markov_head.gate_proj.weight", {16, 80});
+     }},
+    {"markov_head_type expects vanilla, gated or rnn, as the file's tensors have it: vanilla, got rnn",
+     [](TinyDrafter& it) {
+       it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 16});
+       it.config["markov_head_type"] = "rnn";
+     }},
+    {"tensor markov_head.joint_proj.weight: expected shape [48, 96], got [48, 80]",
+     [](TinyDrafter& it) {
+       it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 16});
+       it.Add("markov_head.markov_w2.weight", {kTinyVocabulary, 16});
+       it.Add("markov_head.joint_proj.weight", {48, 80});
+     }},
+    {"tensor markov_head.gate_proj.bias is missing",
+     [](TinyDrafter& it) {
+       it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 16});
+       it.Add("markov_head.markov_w2.weight", {kTinyVocabulary, 16});
        it.Add("markov_head.gate_proj.weight", {16, 80});
      }},
     {"tensor confidence_head.proj.weight: expected shape [1, 80], got [1, 81]",
@@ -286,15 +333,25 @@ TEST(Dflash, WithoutIdsReadsOutputsAtEvenDistances) {
 
 // A forest over each kind of block: its tree is as deep as the block, grows on from committed tokens without their
 // features, and is the tree that a session with all features gets once they have come.
-class BlockForestTest : public ::testing::TestWithParam<bool> {};
+enum class BlockKind { kDspark, kRecurrentDspark, kPEagle };
+class BlockForestTest : public ::testing::TestWithParam<BlockKind> {
+ protected:
+  bool is_p_eagle() const { return GetParam() == BlockKind::kPEagle; }
+  TinyDrafter Make(int64_t block_size) const {
+    if (is_p_eagle()) return testing::MakeTinyPEagle({});
+    const bool is_recurrent = GetParam() == BlockKind::kRecurrentDspark;
+    return testing::MakeTinyDflash(
+        {.block_size = block_size, .markov_rank = 16, .markov_matrix = is_recurrent ? "joint_proj" : ""});
+  }
+};
 
 TEST_P(BlockForestTest, GrowsOnUntilTheBlockEndsAndAnewWithFeatures) {
   constexpr DraftForestOptions kOptions = {
       .num_children = 1, .max_children = 1, .max_grown_nodes = 60, .min_path_chance = 0, .learns_chances = false};
   const testing::TinyTarget target;
   const testing::TempDir dir;
-  (GetParam() ? testing::MakeTinyPEagle({}) : testing::MakeTinyDflash({.block_size = 4, .markov_rank = 16})).Write(dir);
-  const Drafter drafter = Load(GetParam() ? "eagle3" : "dflash", dir.path(), target.directory()).value();
+  Make(4).Write(dir);
+  const Drafter drafter = Load(is_p_eagle() ? "eagle3" : "dflash", dir.path(), target.directory()).value();
   const int32_t num_guesses = drafter.model->limits().max_steps;
   const auto features = [](uint64_t first, uint64_t end) {
     std::vector<uint16_t> values;
@@ -324,7 +381,7 @@ TEST_P(BlockForestTest, GrowsOnUntilTheBlockEndsAndAnewWithFeatures) {
   const GrowingTree& tree = forest.Find(id).tree;
   forest.Grow();
   ASSERT_EQ(tree.num_nodes(), 2) << "the root's child";
-  if (!GetParam()) {
+  if (!is_p_eagle()) {
     EXPECT_FLOAT_EQ(tree.node(1).path_chance, drafter.model->confidences()[0]);
   }
   grow(forest);
@@ -356,16 +413,16 @@ TEST_P(BlockForestTest, GrowsOnUntilTheBlockEndsAndAnewWithFeatures) {
 TEST_P(BlockForestTest, ATreeDoesNotDependOnWhatLogitsAreKept) {
   const testing::TinyTarget target;
   const testing::TempDir dir;
-  (GetParam() ? testing::MakeTinyPEagle({}) : testing::MakeTinyDflash({.markov_rank = 16})).Write(dir);
+  Make(5).Write(dir);
   const auto grow = [&](int64_t max_kept_logit_bytes) {
     const DraftForestOptions options = {.max_tree_rows = 8, .max_context_rows = 12, .min_path_chance = 0};
     const Drafter drafter =
-        LoadDrafter(GetParam() ? "eagle3" : "dflash", {.model_directory = dir.path(),
-                                                       .target_directory = target.directory(),
-                                                       .num_threads = 2,
-                                                       .kv_cache_mb = 1,
-                                                       .forest = options,
-                                                       .max_kept_logit_bytes = max_kept_logit_bytes})
+        LoadDrafter(is_p_eagle() ? "eagle3" : "dflash", {.model_directory = dir.path(),
+                                                         .target_directory = target.directory(),
+                                                         .num_threads = 2,
+                                                         .kv_cache_mb = 1,
+                                                         .forest = options,
+                                                         .max_kept_logit_bytes = max_kept_logit_bytes})
             .value();
     DraftForest forest(*drafter.model, options);
     std::vector<DraftForest::SessionId> ids;
@@ -389,8 +446,13 @@ TEST_P(BlockForestTest, ATreeDoesNotDependOnWhatLogitsAreKept) {
   EXPECT_EQ(grow(0), trees);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, BlockForestTest, ::testing::Values(false, true),
-                         [](const auto& param) { return param.param ? "PEagle" : "DSpark"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, BlockForestTest,
+                         ::testing::Values(BlockKind::kDspark, BlockKind::kRecurrentDspark, BlockKind::kPEagle),
+                         [](const auto& param) {
+                           return param.param == BlockKind::kPEagle   ? "PEagle"
+                                  : param.param == BlockKind::kDspark ? "DSpark"
+                                                                      : "RecurrentDSpark";
+                         });
 
 }  // namespace
 }  // namespace foretoken::proposer

@@ -29,7 +29,8 @@ TEST(Eagle, ComputesTheDefinition) {
   const reference::Tensors of_target = reference::ReadTensors(target.directory() + "/model.safetensors");
   const std::vector<int32_t> chain = {3, 1000, 41, 7, 90, 1100};
   const auto features = testing::RandomFeatures(4, kTinyHidden, 9);
-  for (const testing::TinyEagle& form : {testing::TinyEagle{}, {.has_fc_bias = false, .has_embedding = false}}) {
+  for (const testing::TinyEagle& form :
+       {testing::TinyEagle{}, {.has_fc_bias = false, .has_embedding = false}, {.has_norms = true}}) {
     const testing::TempDir dir;
     const absl::StatusOr<Drafter> drafter = Load(testing::MakeTinyEagle(form), dir, target);
     ASSERT_TRUE(drafter.ok()) << drafter.status();
@@ -64,6 +65,32 @@ TEST(Eagle, ComputesTheDefinition) {
   }
 }
 
+// The layout of speculators is the same head under other names.
+TEST(Eagle, ReadsTheNamesOfSpeculators) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"fc.weight", "fusion_fc.weight"},
+      {"fc.bias", "fusion_fc.bias"},
+      {"embed_layernorm.weight", "embedding_layernorm.weight"},
+      {"layers.0.input_layernorm.weight", "transformer.input_layernorm.weight"},
+      {"layers.0.self_attn.q_proj.weight", "transformer.self_attn.q_proj.weight"},
+      {"lm_head_layernorm.weight", "pre_lm_head_layernorm.weight"}};
+  const testing::TinyTarget target;
+  const testing::TinyDrafter head = testing::MakeTinyEagle({.has_norms = true});
+  testing::TinyDrafter renamed = head;
+  for (const auto& [name, other] : kNames) {
+    auto tensor = renamed.tensors.extract(name);
+    tensor.key() = other;
+    renamed.tensors.insert(std::move(tensor));
+  }
+  renamed.config = {{"speculators_model_type", "eagle"}, {"transformer_layer_config", head.config}};
+  const auto rows_of = [&](const testing::TinyDrafter& files) {
+    const testing::TempDir dir;
+    return testing::RunDraftChain(*Load(files, dir, target).value().model, {3, 1000, 41, 7},
+                                  testing::RandomFeatures(2, kTinyHidden, 9));
+  };
+  EXPECT_EQ(rows_of(renamed), rows_of(head));
+}
+
 TEST(Eagle, AHeadThatDoesNotFitIsRefusedByName) {
   const testing::TinyTarget target;
   const auto error_of = [&](const testing::TinyDrafter& head) {
@@ -76,6 +103,9 @@ TEST(Eagle, AHeadThatDoesNotFitIsRefusedByName) {
   head.Add("fc.weight", {kTinyHidden, 3 * kTinyHidden});
   EXPECT_THAT(error_of(head),
               HasSubstr("tensor fc.weight: expected 2 hidden_size = 128 inputs, as EAGLE-1 has, got 192"));
+  head = testing::MakeTinyEagle({});
+  head.Add("layers.0.input_layernorm.weight", {kTinyHidden});
+  EXPECT_THAT(error_of(head), HasSubstr("which has no tensor layers.0.input_layernorm.weight"));
   head = testing::MakeTinyEagle({});
   head.config["hidden_size"] = 32;
   EXPECT_THAT(error_of(head), HasSubstr("hidden_size expects the target's hidden size 64, got 32"));

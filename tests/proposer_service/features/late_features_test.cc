@@ -90,6 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Kind{"PEagle", "eagle3", [] { return testing::MakeTinyPEagle({}); }},
                       Kind{"DFlash", "dflash", [] { return testing::MakeTinyDflash({.block_size = 7}); }},
                       Kind{"DSpark", "dflash", [] { return testing::MakeTinyDflash({.markov_rank = 16}); }},
+                      Kind{"RecurrentDSpark", "dflash",
+                           [] {
+                             return testing::MakeTinyDflash(
+                                 {.window = 9, .has_sinks = true, .markov_rank = 16, .markov_matrix = "joint_proj"});
+                           }},
                       Kind{"Medusa", "medusa", [] { return testing::MakeTinyMedusa({}); }},
                       Kind{"MlpSpeculator", "mlp_speculator", [] { return testing::MakeTinyMlp({.n_predict = 5}); }}),
     [](const auto& kind) { return kind.param.name; });

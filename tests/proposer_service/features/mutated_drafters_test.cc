@@ -30,8 +30,13 @@ const Kind kKinds[] = {
     {"eagle3", [] { return testing::MakeTinyEagle3({.layout = testing::Layout::kSpeculators, .has_qk_norm = true}); }},
     {"eagle3", [] { return testing::MakeTinyPEagle({.norm_before_fc = true}); }},
     {"dflash", [] { return testing::MakeTinyDflash({.markov_rank = 16, .has_own_ends = true}); }},
-    {"dflash", [] { return testing::MakeTinyDflash({.layout = testing::Layout::kSpeculators}); }},
-    {"eagle", [] { return testing::MakeTinyEagle({}); }},
+    {"dflash", [] { return testing::MakeTinyDflash({.layout = testing::Layout::kSpeculators, .window = 5}); }},
+    {"dflash",
+     [] {
+       return testing::MakeTinyDflash(
+           {.window = 9, .uses_swa = true, .has_sinks = true, .markov_rank = 16, .markov_matrix = "joint_proj"});
+     }},
+    {"eagle", [] { return testing::MakeTinyEagle({.has_norms = true}); }},
     {"mlp_speculator", [] { return testing::MakeTinyMlp({.is_tied = true}); }},
     {"medusa", [] { return testing::MakeTinyMedusa({.has_first_names = false, .num_listed = 100}); }},
 };

@@ -10,7 +10,10 @@
 
 namespace foretoken::testing {
 
-// Checks both functions, with and without a bias, stored and added, in both dtypes, for small and large values.
+// Checks every function, with and without a bias, stored and added, in both dtypes, for small and large values.
 void ExpectActivated(const std::function<void(const kernels::ActivateArgs&)>& activate);
+
+// Checks states and outputs of a recurrent cell.
+void ExpectRecurrentCells(const std::function<void(const kernels::RecurrentCellArgs&)>& step);
 
 }  // namespace foretoken::testing

@@ -133,6 +133,7 @@ class AttentionBatch {
             .kv = kv_,
             .layer = 1,
             .window = window,
+            .window_origins = shape_.has_window_origins ? window_origins_.data() : nullptr,
             .scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim)),
             .cap = shape_.cap,
             .sinks = shape_.has_sinks ? sinks_.data() : nullptr,
@@ -190,6 +191,7 @@ class AttentionBatch {
     ancestor_begins_ = {0};
     for (const Row& row : rows_) {
       positions_.push_back(row.position);
+      window_origins_.push_back(row.position / 8 * 8 - 1);
       chain_lens_.push_back(row.chain_len);
       ancestor_slots_.insert(ancestor_slots_.end(), row.ancestors.begin(), row.ancestors.end());
       ancestor_begins_.push_back(static_cast<int32_t>(ancestor_slots_.size()));
@@ -212,7 +214,7 @@ class AttentionBatch {
   std::vector<uint32_t> chain_;
   std::map<std::vector<uint32_t>, int32_t> node_slots_;
   std::vector<Row> rows_;
-  std::vector<int32_t> positions_, chain_lens_, ancestor_begins_, ancestor_slots_;
+  std::vector<int32_t> positions_, window_origins_, chain_lens_, ancestor_begins_, ancestor_slots_;
   std::vector<int32_t> segment_begins_, block_table_begins_, block_tables_;
   std::vector<float> q_;
   std::vector<float> sinks_;

@@ -21,6 +21,7 @@ struct HeadShape {
   kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16;
   std::optional<float> cap;  // of scores
   bool has_sinks = false;
+  bool has_window_origins = false;  // windows are counted from the last multiple of 8 before the row, minus 1
 };
 
 // The type of the products' operands. kBf16: q and the weights of the softmax are rounded to bf16.

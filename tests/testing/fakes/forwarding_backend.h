@@ -42,6 +42,7 @@ class ForwardingBackend : public kernels::Backend {
   bool HasExperts() const override { return backend_->HasExperts(); }
   void Experts(const kernels::ExpertsArgs& args) override { backend_->Experts(args); }
   void Activate(const kernels::ActivateArgs& args) override { backend_->Activate(args); }
+  void RecurrentCell(const kernels::RecurrentCellArgs& args) override { backend_->RecurrentCell(args); }
   void SumRanks(const kernels::SumRanksArgs& args) override { backend_->SumRanks(args); }
   void JoinColumns(const kernels::JoinColumnsArgs& args) override { backend_->JoinColumns(args); }
   void CopyRows(const kernels::CopyRowsArgs& args) override { backend_->CopyRows(args); }

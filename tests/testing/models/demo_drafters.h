@@ -51,10 +51,11 @@ inline proposer::Drafter LoadRandomForDemo(const std::string& method, const Tiny
   return LoadForDemo(method, dir.path());
 }
 inline proposer::Drafter RandomDflash() {
-  return LoadRandomForDemo("dflash", MakeTinyDflash({.block_size = 5, .sizes = kDemoSizes}));
+  return LoadRandomForDemo("dflash", MakeTinyDflash({.window = 20, .has_sinks = true, .sizes = kDemoSizes}));
 }
 inline proposer::Drafter RandomDspark() {
-  return LoadRandomForDemo("dflash", MakeTinyDflash({.markov_rank = 16, .sizes = kDemoSizes}));
+  return LoadRandomForDemo("dflash",
+                           MakeTinyDflash({.markov_rank = 16, .markov_matrix = "joint_proj", .sizes = kDemoSizes}));
 }
 inline proposer::Drafter RandomEagle() { return LoadRandomForDemo("eagle", MakeTinyEagle({.sizes = kDemoSizes})); }
 

@@ -89,7 +89,7 @@ QuantizedFormat Packed(const std::string& name, const IntegerOptions& options) {
           .config = {{"quant_method", "compressed-tensors"},
                      {"format", "pack-quantized"},
                      {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}},
-          .has_groups = (options.bits == 4 || options.bits == 8) && !options.is_shuffled,
+          .has_groups = options.bits == 4 || options.bits == 8,
           .make = make};
 }
 
@@ -136,7 +136,7 @@ QuantizedFormat Gptq(const std::string& name, const IntegerOptions& options, boo
                      {"bits", options.bits},
                      {"group_size", options.group_size > 0 ? options.group_size : -1},
                      {"checkpoint_format", is_v2 ? "gptq_v2" : "gptq"}},
-          .has_groups = !options.is_shuffled,
+          .has_groups = true,
           .make = make};
 }
 

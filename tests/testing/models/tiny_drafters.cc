@@ -165,15 +165,20 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form) {
   drafter.config["model_type"] = "qwen3";
   drafter.config["architectures"] = {"DFlashDraftModel"};
   json& config = drafter.config;
+  if (form.window.has_value() && !form.uses_swa) {
+    config["sliding_window"] = *form.window;
+    config["layer_types"] = {"full_attention", "sliding_attention"};
+  }
   if (form.layout == Layout::kSpeculators) {
     config = {{"speculators_model_type", "dflash"}, {"transformer_layer_config", config},
               {"vocab_size", sizes.vocabulary},     {"mask_token_id", kTinyMask},
               {"block_size", form.block_size},      {"aux_hidden_state_layer_ids", {1, 3, 6}}};
   } else {
-    config["dflash_config"] = {{"target_layer_ids", {0, 2, 5}},
-                               {"mask_token_id", kTinyMask},
-                               {"block_size", form.block_size},
-                               {"causal", form.is_causal}};
+    config["dflash_config"] = {
+        {"target_layer_ids", {0, 2, 5}}, {"mask_token_id", kTinyMask}, {"block_size", form.block_size}};
+    if (form.is_causal.has_value()) config["dflash_config"]["causal"] = *form.is_causal;
+    if (form.uses_swa) config["dflash_config"].update({{"use_swa", true}, {"swa_window_size", *form.window}});
+    if (form.has_sinks) config["dflash_config"]["attention_sink_bias"] = true;
   }
   drafter.Add("fc.weight", {sizes.hidden, kCaptured * sizes.hidden});
   drafter.Add("hidden_norm.weight", {sizes.hidden});
@@ -184,11 +189,20 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form) {
     AddBlock(block, sizes.hidden, drafter, sizes);
     drafter.Add(block + "self_attn.q_norm.weight", {sizes.head_dim});
     drafter.Add(block + "self_attn.k_norm.weight", {sizes.head_dim});
+    if (form.has_sinks) drafter.Add(block + "self_attn.attention_sink_bias", {sizes.num_heads});
   }
   const int64_t num_outputs = form.has_own_ends ? kTinyDraftVocabulary : sizes.vocabulary;
   if (form.markov_rank > 0) {
     drafter.Add("markov_head.markov_w1.weight", {sizes.vocabulary, form.markov_rank});
     drafter.Add("markov_head.markov_w2.weight", {num_outputs, form.markov_rank});
+  }
+  if (!form.markov_matrix.empty()) {
+    const bool is_gated = form.markov_matrix == "gate_proj";
+    const int64_t rows = is_gated ? form.markov_rank : 3 * form.markov_rank;
+    const int64_t columns = sizes.hidden + (is_gated ? form.markov_rank : 2 * form.markov_rank);
+    drafter.Add(absl::StrCat("markov_head.", form.markov_matrix, ".weight"), {rows, columns});
+    drafter.Add(absl::StrCat("markov_head.", form.markov_matrix, ".bias"), {rows});
+    drafter.config["markov_head_type"] = is_gated ? "gated" : "rnn";
   }
   if (form.is_dspark()) {
     drafter.Add("confidence_head.proj.weight", {1, sizes.hidden + (form.has_own_ends ? 0 : form.markov_rank)});
@@ -212,6 +226,10 @@ TinyDrafter MakeTinyEagle(const TinyEagle& form) {
   if (form.has_fc_bias) head.Add("fc.bias", {sizes.hidden});
   if (form.has_embedding) head.Add("embed_tokens.weight", {sizes.vocabulary, sizes.hidden});
   AddBlock("layers.0.", sizes.hidden, head, sizes);
+  if (!form.has_norms) return head;
+  for (const char* const norm : {"embed_layernorm", "layers.0.input_layernorm", "lm_head_layernorm"}) {
+    head.Add(absl::StrCat(norm, ".weight"), {sizes.hidden});
+  }
   return head;
 }
 

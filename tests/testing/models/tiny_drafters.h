@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,9 +83,13 @@ TinyDrafter MakeTinyPEagle(const TinyEagle3& form);
 struct TinyDflash {
   Layout layout = Layout::kPlain;  // or kSpeculators
   int64_t block_size = 5;
-  bool is_causal = false;
-  int64_t markov_rank = 0;    // above 0: DSpark with both of its heads
-  bool has_own_ends = false;  // an embedding, and a head for a part of the vocabulary
+  std::optional<bool> is_causal = std::nullopt;  // of all layers, by a key
+  std::optional<int64_t> window = std::nullopt;  // of the second layer, by its type
+  bool uses_swa = false;                         // the window is of all layers, by use_swa
+  bool has_sinks = false;
+  int64_t markov_rank = 0;         // above 0: DSpark with both of its heads
+  std::string markov_matrix = "";  // that makes the Markov head a gated or a recurrent one: gate_proj or joint_proj
+  bool has_own_ends = false;       // an embedding, and a head for a part of the vocabulary
   // DSpark with the confidence head alone.
   bool has_confidence = false;
   DrafterSizes sizes = {};
@@ -97,6 +102,7 @@ TinyDrafter MakeTinyDflash(const TinyDflash& form);
 struct TinyEagle {
   bool has_fc_bias = true;
   bool has_embedding = true;
+  bool has_norms = false;
   DrafterSizes sizes = {};
 };
 TinyDrafter MakeTinyEagle(const TinyEagle& form);
