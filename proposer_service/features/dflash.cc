@@ -14,11 +14,11 @@
 #include "common/base/status_macros.h"
 #include "proposer_service/features/block_draft.h"
 #include "proposer_service/features/dflash_config.h"
-#include "proposer_service/features/drafter_blocks.h"
-#include "proposer_service/features/drafter_setup.h"
-#include "proposer_service/features/drafter_tensors.h"
 #include "proposer_service/features/markov_head.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/drafter_blocks.h"
+#include "proposer_service/features/parts/drafter_setup.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/target_files.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {

@@ -14,8 +14,8 @@
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "common/model/config/bounds.h"
-#include "proposer_service/features/drafter_setup.h"
 #include "proposer_service/features/eagle3_config.h"
+#include "proposer_service/features/parts/drafter_setup.h"
 
 namespace foretoken::proposer {
 namespace {

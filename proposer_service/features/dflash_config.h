@@ -12,10 +12,10 @@
 #include "common/model/config/config.h"
 #include "proposer_service/draft/draft_proposer.h"
 #include "proposer_service/features/block_draft.h"
-#include "proposer_service/features/drafter_tensors.h"
-#include "proposer_service/features/feature_layers.h"
 #include "proposer_service/features/markov_head.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/feature_layers.h"
+#include "proposer_service/features/parts/target_files.h"
 
 namespace foretoken::proposer {
 

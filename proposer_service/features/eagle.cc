@@ -11,13 +11,13 @@
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
 #include "common/model/device_batch.h"
-#include "proposer_service/features/draft_head.h"
-#include "proposer_service/features/drafter_blocks.h"
-#include "proposer_service/features/drafter_setup.h"
-#include "proposer_service/features/drafter_tensors.h"
 #include "proposer_service/features/eagle3_config.h"
-#include "proposer_service/features/slot_outputs.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/draft_head.h"
+#include "proposer_service/features/parts/drafter_blocks.h"
+#include "proposer_service/features/parts/drafter_setup.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/slot_outputs.h"
+#include "proposer_service/features/parts/target_files.h"
 
 namespace foretoken::proposer {
 namespace {

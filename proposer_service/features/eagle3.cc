@@ -8,7 +8,7 @@
 #include "common/model/device_batch.h"
 #include "proposer_service/features/eagle3_layers.h"
 #include "proposer_service/features/p_eagle.h"
-#include "proposer_service/features/slot_outputs.h"
+#include "proposer_service/features/parts/slot_outputs.h"
 
 namespace foretoken::proposer {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/json_fields.h"
 #include "common/base/status_macros.h"
-#include "proposer_service/features/draft_head.h"
+#include "proposer_service/features/parts/draft_head.h"
 
 namespace foretoken::proposer {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "common/model/config/config.h"
 #include "common/speculation/target_features.h"
-#include "proposer_service/features/feature_layers.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/feature_layers.h"
+#include "proposer_service/features/parts/target_files.h"
 
 namespace foretoken::proposer {
 

@@ -11,9 +11,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
-#include "proposer_service/features/drafter_setup.h"
-#include "proposer_service/features/drafter_tensors.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/drafter_setup.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/target_files.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {

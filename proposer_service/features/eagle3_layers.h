@@ -22,9 +22,9 @@
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "proposer_service/draft/draft_proposer.h"
-#include "proposer_service/features/draft_head.h"
-#include "proposer_service/features/drafter_blocks.h"
 #include "proposer_service/features/eagle3_config.h"
+#include "proposer_service/features/parts/draft_head.h"
+#include "proposer_service/features/parts/drafter_blocks.h"
 
 namespace foretoken::proposer {
 

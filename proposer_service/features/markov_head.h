@@ -27,10 +27,10 @@
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "proposer_service/features/block_draft.h"
-#include "proposer_service/features/device_lists.h"
-#include "proposer_service/features/draft_head.h"
-#include "proposer_service/features/drafter_tensors.h"
-#include "proposer_service/features/slot_outputs.h"
+#include "proposer_service/features/parts/device_lists.h"
+#include "proposer_service/features/parts/draft_head.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/slot_outputs.h"
 
 namespace foretoken::proposer {
 

@@ -15,8 +15,8 @@
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "proposer_service/draft/draft_model.h"
-#include "proposer_service/features/device_lists.h"
-#include "proposer_service/features/slot_outputs.h"
+#include "proposer_service/features/parts/device_lists.h"
+#include "proposer_service/features/parts/slot_outputs.h"
 
 namespace foretoken::proposer {
 

@@ -5,8 +5,8 @@
 
 #include "common/base/json.h"
 #include "gtest/gtest.h"
-#include "proposer_service/features/draft_head.h"
 #include "proposer_service/features/load_drafter.h"
+#include "proposer_service/features/parts/draft_head.h"
 #include "tests/testing/models/tiny_drafters.h"
 
 namespace foretoken::proposer {

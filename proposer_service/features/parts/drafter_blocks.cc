@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/features/drafter_blocks.h"
+#include "proposer_service/features/parts/drafter_blocks.h"
 
 #include <cmath>
 #include <utility>

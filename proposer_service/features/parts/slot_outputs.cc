@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/features/slot_outputs.h"
+#include "proposer_service/features/parts/slot_outputs.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/features/feature_layers.h"
+#include "proposer_service/features/parts/feature_layers.h"
 
 #include <cmath>
 #include <optional>

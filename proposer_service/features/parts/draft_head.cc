@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/features/draft_head.h"
+#include "proposer_service/features/parts/draft_head.h"
 
 #include <algorithm>
 #include <limits>

@@ -16,7 +16,7 @@
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
 #include "proposer_service/draft/draft_model.h"
-#include "proposer_service/features/device_lists.h"
+#include "proposer_service/features/parts/device_lists.h"
 
 namespace foretoken::proposer {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/target_files.h"
 
 #include <utility>
 

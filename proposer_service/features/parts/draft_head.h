@@ -15,8 +15,8 @@
 #include "common/base/json_fields.h"
 #include "common/tensor/tensor.h"
 #include "kernels/backend.h"
-#include "proposer_service/features/drafter_tensors.h"
-#include "proposer_service/features/target_files.h"
+#include "proposer_service/features/parts/drafter_tensors.h"
+#include "proposer_service/features/parts/target_files.h"
 
 namespace foretoken::proposer {
 
