@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/features/markov_head.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -25,7 +27,7 @@ constexpr int64_t kMaxRank = 65'536;
 // Each type with the name that config.json gives it, and the matrix that only it has.
 struct TypeName {
   MarkovType type;
-  const char* name;
+  std::string name;
   std::string matrix;
 };
 const TypeName kTypes[] = {{MarkovType::kVanilla, "vanilla", ""},
@@ -59,14 +61,15 @@ absl::StatusOr<MarkovForm> ResolveMarkovForm(const model::JsonFields& config, co
     return config.Error("markov_rank", "expects 0 to ", kMaxRank, ", got ", *rank);
   }
   MarkovForm form{.type = TypeByTensors(tensors), .rank = rank.value_or(0)};
+  if (type.has_value()) {
+    const auto* const known = std::ranges::find(kTypes, *type, &TypeName::name);
+    if (known == std::end(kTypes))
+      return config.Error("markov_head_type", "expects vanilla, gated or rnn, got ", *type);
+    form.type = known->type;
+  }
   if (!rank.has_value() && tensors.Contains(kByToken)) {
     FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf(kByToken, 2));
     form.rank = shape[1];
-  }
-  if (form.rank > 0 && type.value_or(Describe(form.type).name) != Describe(form.type).name) {
-    return config.Error("markov_head_type",
-                        "expects vanilla, gated or rnn, as the file's tensors have it: ", Describe(form.type).name,
-                        ", got ", *type);
   }
   return form;
 }

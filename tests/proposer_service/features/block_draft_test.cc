@@ -253,9 +253,12 @@ const BadDflash kBadDflashes[] = {
      [](TinyDrafter& it) {
        it.Add("markov_head.gate_proj.weight", {16, 80});
      }},
-    {"markov_head_type expects vanilla, gated or rnn, as the file's tensors have it: vanilla, got rnn",
+    {"markov_head_type expects vanilla, gated or rnn, got lstm",
+     [](TinyDrafter& it) { it.config["markov_head_type"] = "lstm"; }},
+    {"tensor markov_head.joint_proj.weight is missing",
      [](TinyDrafter& it) {
        it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 16});
+       it.Add("markov_head.markov_w2.weight", {kTinyVocabulary, 16});
        it.config["markov_head_type"] = "rnn";
      }},
     {"tensor markov_head.joint_proj.weight: expected shape [48, 96], got [48, 80]",
