@@ -34,10 +34,16 @@ absl::StatusOr<std::optional<T>> Either(const std::optional<JsonFields>& nested,
 }
 
 // Layers whose type is sliding_attention have their window, even where the key that switches windows on is absent.
-void SwitchWindowsOn(nlohmann::json& object) {
+absl::Status SwitchWindowsOn(const JsonFields& config, nlohmann::json& object) {
   const auto types = object.find("layer_types");
-  if (types == object.end() || !types->is_array() || object.contains("use_sliding_window")) return;
-  if (std::ranges::find(*types, "sliding_attention") != types->end()) object["use_sliding_window"] = true;
+  if (types == object.end() || !types->is_array() || object.contains("use_sliding_window")) return absl::OkStatus();
+  if (std::ranges::find(*types, "sliding_attention") == types->end()) return absl::OkStatus();
+  const nlohmann::json& type = object["model_type"];
+  if (!type.is_string() || type == "llama") {
+    return config.Error("model_type", "expects qwen2 or qwen3 where layer_types has sliding_attention, got another");
+  }
+  object["use_sliding_window"] = true;
+  return absl::OkStatus();
 }
 
 // `use_swa` gives the window of the layers that slide. If none of them does by its type, it lets all of them slide.
@@ -148,7 +154,7 @@ absl::StatusOr<DflashConfig> ReadDflashConfig(const DraftOptions& options, const
     object = nlohmann::json(object["transformer_layer_config"]);
   }
   if (!object.contains("model_type")) object["model_type"] = "qwen3";
-  SwitchWindowsOn(object);
+  FT_RETURN_IF_ERROR(SwitchWindowsOn(config, object));
   DflashConfig read;
   FT_ASSIGN_OR_RETURN(read.block, ReadBlockConfig(std::move(object), path, SizesOf(target)));
   read.block.qk_norm = tensors.Contains("layers.0.self_attn.q_norm.weight");
