@@ -101,7 +101,10 @@ std::vector<std::string> NamesOf(int kind, TinyDrafter& drafter, RandomValues& r
   }
   const std::string name = Shortened(ChangeTensors(drafter, random));
   // Without one of two tensors that belong together, the other is the one that is not read, or does not fit.
-  return {name, "got also ", name == "token_map" ? "lm_heads.0.weight" : name};
+  const std::string other = name == "token_map"                      ? "lm_heads.0.weight"
+                            : name == "markov_head.markov_w1.weight" ? "confidence_head.proj.weight"
+                                                                     : name;
+  return {name, "got also ", other};
 }
 
 // One row of a context, and one of a tree if the drafter predicts so far.
