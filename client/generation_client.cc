@@ -31,8 +31,8 @@ namespace {
 
 constexpr int32_t kSlowConnectMs = 200;
 
-// What gRPC found out when it last tried to connect, for example "ipv4:127.0.0.1:50051: Connection refused". Only a
-// call is told. Empty: nothing is known.
+// What gRPC found out when it last tried to connect, for example "ipv4:127.0.0.1:50051: Connection refused". gRPC
+// reports it only in the status of a failed call, so this makes one. Empty: nothing is known.
 std::string LastConnectError(const std::shared_ptr<grpc::Channel>& channel) {
   const std::string mark = "last error: ";
   grpc::ClientContext context;

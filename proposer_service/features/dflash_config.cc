@@ -68,8 +68,8 @@ absl::Status ReadWindows(const JsonFields& config, const std::optional<JsonField
   return absl::OkStatus();
 }
 
-// Layers with a window are causal inside a block, and the others are not, unless a key says it for all layers, or for
-// those with a window.
+// A layer with a window is causal inside a block, and any other layer is not. One key overrides that for all layers,
+// and another key overrides it for the layers with a window.
 absl::Status ReadMasks(const JsonFields& config, const std::optional<JsonFields>& nested, DflashConfig& read) {
   FT_ASSIGN_OR_RETURN(auto for_all, config.Optional<bool>("is_causal"));
   if (!for_all.has_value()) {

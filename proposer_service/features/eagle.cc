@@ -134,7 +134,7 @@ class Eagle : public DraftModel {
 constexpr char kEmbedNorm[] = "embed_layernorm.weight", kHeadNorm[] = "lm_head_layernorm.weight";
 constexpr char kInputNorm[] = "layers.0.input_layernorm.weight";
 
-// The authors' names, and those of speculators.
+// The tensor's name in the descriptions, from its name in the authors' files or in those of speculators.
 std::string DescribedName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "model.");
   if (stored == "embedding_layernorm.weight" || stored == "post_embedding_layernorm.weight") return kEmbedNorm;

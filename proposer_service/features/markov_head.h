@@ -84,7 +84,7 @@ class MarkovHead {
   // Of the gated and the recurrent head.
   tensor::Tensor inputs_;      // [T, columns of G or J] bf16
   tensor::Tensor gates_;       // [T, r] or [T, 3 r] f32
-  tensor::Tensor gate_pairs_;  // [T, 2 r] f32: a gate, and what it lets through
+  tensor::Tensor gate_pairs_;  // [T, 2 r] f32: each row is r gate values, then the r values that they multiply
   tensor::Tensor gated_;       // [T, r] bf16
   // Of the recurrent head: the states by slot, and behind them the one of a root, which stays 0.
   std::unique_ptr<SlotOutputs> states_;

@@ -77,7 +77,7 @@ struct DflashShape {
   double rope_theta = 10000;
   std::vector<bool> is_causal;                       // of each layer, inside the block
   std::vector<std::optional<int64_t>> windows = {};  // of each layer; empty: no layer has one
-  bool windows_from_context = false;                 // they are counted from the context's end
+  bool windows_from_context = false;                 // the windows are counted from the context's end
 };
 
 // The block of tokens behind a context, by DFlash. `features` are those of the positions before the block. Returns the

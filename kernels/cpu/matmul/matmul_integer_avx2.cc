@@ -3,9 +3,10 @@
 // eight of the panel's outputs, so a panel takes two.
 //
 // One instruction multiplies unsigned with signed bytes and adds pairs of products in 16 bits, where a sum that does
-// not fit would be cut. Codes of 4 bits are the unsigned bytes. A pair's sum is at most 2 * 15 * 127, so eight of them
-// fit, which are those of 32 inputs. Codes of 8 bits do not fit. There the unsigned bytes are the magnitudes of the
-// weights, and the row's bytes take the weights' signs: a pair's sum is at most 2 * 128 * 127.
+// not fit would be cut. Codes of 4 bits are the unsigned bytes. A pair's sum is at most 2 * 15 * 127, so 16 bits
+// hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Codes of 8 bits would be cut.
+// There the unsigned bytes are the magnitudes of the weights, and the row's bytes take the weights' signs: a pair's
+// sum is at most 2 * 128 * 127, which fits.
 #include "kernels/cpu/matmul/matmul_integer_avx2.h"
 
 #include "kernels/check.h"
