@@ -181,7 +181,8 @@ absl::Status ReadSlidingWindows(const JsonFields& fields, const Family& family, 
   FT_ASSIGN_OR_RETURN(const auto types, fields.Optional<std::vector<std::string>>("layer_types"));
   if (!types) return absl::OkStatus();
   if (types->size() != config.sliding_windows.size()) {
-    return fields.Error("layer_types", "expects ", config.num_layers, " entries, got ", types->size());
+    return fields.Error("layer_types", "expects num_hidden_layers = ", config.num_layers, " entries, got ",
+                        types->size());
   }
   const bool types_decide = family.windows == WindowRule::kFlagged || family.windows == WindowRule::kPattern;
   for (size_t layer = 0; layer < types->size(); ++layer) {

@@ -239,7 +239,8 @@ absl::Status ReadLayersWithoutRotation(const JsonFields& fields, ModelConfig& co
     for (int64_t layer = 0; layer < config.num_layers; ++layer) flags->push_back((layer + 1) % interval == 0 ? 0 : 1);
   }
   if (static_cast<int64_t>(flags->size()) != config.num_layers) {
-    return fields.Error("no_rope_layers", "expects ", config.num_layers, " entries, got ", flags->size());
+    return fields.Error("no_rope_layers", "expects num_hidden_layers = ", config.num_layers, " entries, got ",
+                        flags->size());
   }
   for (const int64_t flag : *flags) {
     if (flag != 0 && flag != 1) return fields.Error("no_rope_layers", "expects 0 or 1, got ", flag);
