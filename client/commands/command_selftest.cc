@@ -33,7 +33,7 @@ const std::vector<std::string>& OwnPrompts() {
   return *kPrompts;
 }
 
-absl::StatusOr<SelfTestOptions> OptionsFromFlags(const std::vector<std::string>& arguments) {
+absl::StatusOr<SelfTestOptions> SelfTestOptionsFromFlags(const std::vector<std::string>& arguments) {
   SelfTestOptions options = {.num_tokens = absl::GetFlag(FLAGS_tokens), .max_width = absl::GetFlag(FLAGS_max_width)};
   if (options.num_tokens < 2 || options.num_tokens > 2048) {
     return absl::InvalidArgumentError(absl::StrCat("--tokens: expected 2 to 2048, got ", options.num_tokens));
@@ -53,7 +53,7 @@ std::string Shown(const std::optional<int32_t>& token_id) {
   return token_id.has_value() ? absl::StrCat(*token_id) : "the end";
 }
 
-void Print(const WidthResult& result) {
+void PrintWidth(const WidthResult& result) {
   std::cout << absl::StrFormat("%-11g %5d %7d %6d %5d %8d  ", result.temperature, result.width, result.rows_reached,
                                result.num_tokens, result.num_steps, result.num_verified)
             << (result.differences.empty() ? "equal" : "DIFFERENT") << std::endl;
@@ -66,12 +66,12 @@ void Print(const WidthResult& result) {
 
 absl::Status SelfTest(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const OfflineModel model_options, OfflineModelFromFlags());
-  FT_ASSIGN_OR_RETURN(const SelfTestOptions options, OptionsFromFlags(arguments));
+  FT_ASSIGN_OR_RETURN(const SelfTestOptions options, SelfTestOptionsFromFlags(arguments));
   FT_ASSIGN_OR_RETURN(model::RunnableModel model, LoadOffline(model_options));
   std::cout << Describe(model_options, model) << "\n"
             << options.prompts.size() << " prompts, each alone without speculation, and many together with it\n"
             << "temperature width reached tokens steps verified" << std::endl;
-  FT_ASSIGN_OR_RETURN(const std::vector<WidthResult> results, RunSelfTest(model, options, Print));
+  FT_ASSIGN_OR_RETURN(const std::vector<WidthResult> results, RunSelfTest(model, options, PrintWidth));
   int64_t num_texts = 0, num_different = 0, num_verified = 0;
   std::optional<int32_t> missed_width;
   for (const WidthResult& result : results) {

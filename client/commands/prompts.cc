@@ -15,11 +15,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "client/prompt_lines.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
-#include "nlohmann/json.hpp"
 
 ABSL_FLAG(std::string, prompt_file, "",
           "File with the prompt, - is standard input; bench, compare and selftest read lines of {\"prompt\": TEXT}");
@@ -54,24 +52,6 @@ absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& 
     return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
   }
   return ReadWhole(flag, path, file);
-}
-
-absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text) {
-  std::vector<std::string> prompts;
-  int line_number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++line_number;
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    const auto json = nlohmann::json::parse(line.begin(), line.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
-    const auto prompt = json.is_object() ? json.find("prompt") : json.end();
-    if (!json.is_object() || prompt == json.end() || !prompt->is_string()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--prompt_file: line ", line_number, ": expected {\"prompt\": TEXT}, got ", line.substr(0, 60)));
-    }
-    prompts.push_back(*prompt->get_ptr<const std::string*>());
-  }
-  if (prompts.empty()) return absl::InvalidArgumentError("--prompt_file: expected at least one prompt, got none");
-  return prompts;
 }
 
 absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request) {

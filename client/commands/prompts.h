@@ -23,7 +23,4 @@ absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std:
 // The text of a file that a flag names, "-" for standard input. NOT_FOUND names the flag and the file.
 absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path);
 
-// INVALID_ARGUMENT names the line that is not {"prompt": TEXT}, or says that there is no prompt.
-absl::StatusOr<std::vector<std::string>> ParsePromptLines(absl::string_view text);
-
 }  // namespace foretoken::client

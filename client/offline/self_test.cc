@@ -13,11 +13,11 @@
 namespace foretoken::client {
 namespace {
 
-using Tokens = std::vector<int32_t>;
+using TokenIds = std::vector<int32_t>;
 
 constexpr int32_t kMaxRight = 12;  // of a tree's guesses, less one
 
-verifier::GenerationRequest RequestFor(const Tokens& prompt, const SelfTestOptions& options, float temperature) {
+verifier::GenerationRequest RequestFor(const TokenIds& prompt, const SelfTestOptions& options, float temperature) {
   verifier::GenerationRequest request{.prompt = prompt};
   request.sampling.temperature = temperature;
   request.sampling.seed = prompt.size();
@@ -26,11 +26,11 @@ verifier::GenerationRequest RequestFor(const Tokens& prompt, const SelfTestOptio
 }
 
 // Each prompt alone, without speculation.
-absl::StatusOr<std::vector<Tokens>> PlainTexts(model::RunnableModel& model, const std::vector<Tokens>& prompts,
-                                               const SelfTestOptions& options, float temperature) {
+absl::StatusOr<std::vector<TokenIds>> PlainTexts(model::RunnableModel& model, const std::vector<TokenIds>& prompts,
+                                                 const SelfTestOptions& options, float temperature) {
   OracleProposer silent(/*num_nodes=*/0);
-  std::vector<Tokens> texts;
-  for (const Tokens& prompt : prompts) {
+  std::vector<TokenIds> texts;
+  for (const TokenIds& prompt : prompts) {
     verifier::GenerationRequest request = RequestFor(prompt, options, temperature);
     request.speculation.mode = verifier::SpeculationMode::kOff;
     FT_ASSIGN_OR_RETURN(std::vector<Said> said, RunToEnd(model, silent, {std::move(request)}));
@@ -48,8 +48,8 @@ int32_t MostRows(const Said& said) {
 }
 
 // Continues some prompts together.
-absl::StatusOr<std::vector<Said>> Speculate(model::RunnableModel& model, std::span<const Tokens> prompts,
-                                            std::span<const Tokens> plain, const SelfTestOptions& options,
+absl::StatusOr<std::vector<Said>> Speculate(model::RunnableModel& model, std::span<const TokenIds> prompts,
+                                            std::span<const TokenIds> plain, const SelfTestOptions& options,
                                             float temperature, int32_t width) {
   OracleProposer oracle(width - 1, kMaxRight);
   std::vector<verifier::GenerationRequest> requests;
@@ -61,8 +61,8 @@ absl::StatusOr<std::vector<Said>> Speculate(model::RunnableModel& model, std::sp
   return RunToEnd(model, oracle, std::move(requests));
 }
 
-absl::StatusOr<WidthResult> TryWidth(model::RunnableModel& model, const std::vector<Tokens>& prompts,
-                                     const std::vector<Tokens>& plain, const SelfTestOptions& options,
+absl::StatusOr<WidthResult> TryWidth(model::RunnableModel& model, const std::vector<TokenIds>& prompts,
+                                     const std::vector<TokenIds>& plain, const SelfTestOptions& options,
                                      float temperature, int32_t width) {
   WidthResult result = {.temperature = temperature, .width = width, .rows_reached = width};
   const size_t num_together = std::max(1, kOfflineStepRows / width);
@@ -99,9 +99,9 @@ std::optional<Difference> FirstDifference(size_t prompt, const std::vector<int32
 absl::StatusOr<std::vector<WidthResult>> RunSelfTest(model::RunnableModel& model, const SelfTestOptions& options,
                                                      const std::function<void(const WidthResult&)>& report) {
   const int32_t longest = model.transformer->options().max_positions - options.num_tokens;
-  std::vector<Tokens> prompts;
+  std::vector<TokenIds> prompts;
   for (const std::string& text : options.prompts) {
-    FT_ASSIGN_OR_RETURN(Tokens prompt, model.tokenizer.Encode(text));
+    FT_ASSIGN_OR_RETURN(TokenIds prompt, model.tokenizer.Encode(text));
     if (prompt.empty() || static_cast<int64_t>(prompt.size()) > longest) {
       return absl::InvalidArgumentError(
           absl::StrCat("prompt ", prompts.size() + 1, ": expected 1 to ", longest, " tokens, got ", prompt.size()));
@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<WidthResult>> RunSelfTest(model::RunnableModel& model
   }
   std::vector<WidthResult> results;
   for (const float temperature : {0.0f, 1.0f}) {
-    FT_ASSIGN_OR_RETURN(const std::vector<Tokens> plain, PlainTexts(model, prompts, options, temperature));
+    FT_ASSIGN_OR_RETURN(const std::vector<TokenIds> plain, PlainTexts(model, prompts, options, temperature));
     for (int32_t width = 1; width <= options.max_width; ++width) {
       FT_ASSIGN_OR_RETURN(WidthResult result, TryWidth(model, prompts, plain, options, temperature, width));
       report(result);

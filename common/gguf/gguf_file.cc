@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kMagic = "GGUF";
 constexpr uint32_t kMaxDims = 4;
 constexpr size_t kMaxNameBytes = 256;  // writers stop at 64
-constexpr size_t kMaxShownBytes = 80;
+constexpr size_t kMaxShownNameBytes = 80;
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 
@@ -78,7 +78,7 @@ absl::Status ReadShape(ByteCursor& cursor, Entry& entry) {
 
 absl::StatusOr<Entry> ReadEntry(ByteCursor& cursor, absl::string_view path, uint64_t tensor_idx) {
   FT_ASSIGN_OR_RETURN(const absl::string_view name, cursor.String(absl::StrCat("tensor ", tensor_idx)));
-  const std::string shown = absl::Utf8SafeCHexEscape(name.substr(0, kMaxShownBytes));
+  const std::string shown = absl::Utf8SafeCHexEscape(name.substr(0, kMaxShownNameBytes));
   Entry entry = {.name = std::string(name), .where = absl::StrCat(path, ": tensor ", shown)};
   if (name.empty() || name.size() > kMaxNameBytes || tokenizer::FirstInvalidUtf8(name)) {
     return Damaged(entry.where, "expected a name of 1 to ", kMaxNameBytes, " bytes of UTF-8, got ", name.size());

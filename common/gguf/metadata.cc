@@ -14,8 +14,8 @@
 namespace foretoken::gguf {
 namespace {
 
-constexpr size_t kMaxKeyBytes = 65535;  // the format's own limit
-constexpr size_t kMaxShownBytes = 80;   // of a key
+constexpr size_t kMaxKeyBytes = 65535;    // the format's own limit
+constexpr size_t kMaxShownKeyBytes = 80;  // of a key
 
 // Unset for strings and lists, and for numbers that no type has.
 std::optional<size_t> SizeOf(ValueType type) {
@@ -152,7 +152,7 @@ std::string Rejected(ValueType type) {
 absl::Status Metadata::ReadNext(ByteCursor& cursor) {
   const std::string counted = absl::StrCat("key ", values_.size());
   FT_ASSIGN_OR_RETURN(const absl::string_view key, cursor.String(counted));
-  const std::string shown = absl::Utf8SafeCHexEscape(key.substr(0, kMaxShownBytes));
+  const std::string shown = absl::Utf8SafeCHexEscape(key.substr(0, kMaxShownKeyBytes));
   if (key.empty() || key.size() > kMaxKeyBytes || tokenizer::FirstInvalidUtf8(key)) {
     return Error(shown, "expected a key of 1 to ", kMaxKeyBytes, " bytes of UTF-8, got ", key.size());
   }

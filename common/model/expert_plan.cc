@@ -18,8 +18,6 @@ namespace {
 
 using quantization::FoundWeight;
 
-constexpr size_t kMiB = size_t{1} << 20;
-
 // The integers that a stack of matrices could keep, as text; empty: none. All experts have the same shapes, so two
 // experts with the same integers take the same memory.
 absl::StatusOr<std::string> KindOf(std::span<const WeightName> stack, const ModelConfig& config,
@@ -107,6 +105,7 @@ absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional
   }
   const RankBytes most = MostBytes(plan.sizes);
   if (most.largest > plan.max_rank_bytes) {
+    constexpr size_t kMiB = size_t{1} << 20;
     return absl::InvalidArgumentError(absl::StrCat("--expert_memory_mb: expected at least ",
                                                    (most.largest * num_ranks + kMiB - 1) / kMiB,
                                                    ", which hold the model's largest expert, got ", *max_bytes / kMiB));

@@ -13,7 +13,7 @@ namespace {
 using kernels::Shape;
 using weights::StoredTensor;
 
-constexpr int kBits = 4;
+constexpr int kAwqBits = 4;
 constexpr int kCodesPerWord = 8;
 // The nibble of each of a word's outputs.
 constexpr std::array<int, kCodesPerWord> kNibbles = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -28,7 +28,7 @@ class AwqMatrix : public ColumnMatrix {
     return ElementAt<uint32_t>(words, line * words.shape[1] + output / kCodesPerWord);
   }
   static uint8_t CodeOf(uint32_t word, int64_t output) {
-    return static_cast<uint8_t>(word >> (kNibbles[output % kCodesPerWord] * kBits) & 0xf);
+    return static_cast<uint8_t>(word >> (kNibbles[output % kCodesPerWord] * kAwqBits) & 0xf);
   }
 
   void ReadCodes(const Rows& rows, uint8_t* codes) const override {
@@ -68,7 +68,7 @@ absl::StatusOr<FoundWeight> OpenAwq(TensorSet tensors, const Shape& shape, const
   // AWQ never reorders inputs.
   FT_ASSIGN_OR_RETURN(InputGroups groups, InputGroups::Make(tensors, "", "scales", {num_inputs, num_groups}, config));
   FT_ASSIGN_OR_RETURN(stored.zeros, tensors.Take("qzeros", {"I32"}, {num_groups, num_outputs / kCodesPerWord}));
-  IntegerLayout layout = {.bits = kBits,
+  IntegerLayout layout = {.bits = kAwqBits,
                           .groups = std::move(groups),
                           .has_zeros = true,
                           .scale_dtype = ScaleReader(*stored.scales).dtype()};

@@ -13,7 +13,7 @@ namespace {
 using kernels::Shape;
 using weights::StoredTensor;
 
-constexpr int kBits = 8;
+constexpr int kInt8Bits = 8;
 constexpr int kCenter = 128;  // a code is the signed value and this
 
 class IntQuantizedMatrix : public IntegerMatrix {
@@ -76,7 +76,7 @@ absl::StatusOr<FoundWeight> OpenIntQuantized(TensorSet tensors, const Shape& sha
   FT_ASSIGN_OR_RETURN(stored.zeros, tensors.TakeIfThere("weight_zero_point", {"I8"}, scale_shape));
   FT_ASSIGN_OR_RETURN(InputGroups groups,
                       InputGroups::Make(tensors, "weight_g_idx", "weight_scale", {num_inputs, num_groups}, config));
-  IntegerLayout layout = {.bits = kBits,
+  IntegerLayout layout = {.bits = kInt8Bits,
                           .groups = std::move(groups),
                           .has_zeros = stored.zeros != nullptr,
                           .scale_dtype = ScaleReader(*stored.scales).dtype()};

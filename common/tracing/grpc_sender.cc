@@ -31,8 +31,7 @@ using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::E
 
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr std::chrono::milliseconds kEndPeriod(100);  // between looks whether the process ends
-constexpr int kMaxResponseBytes = 4 << 20;
-constexpr int kReconnectMs = 1000;  // between attempts to connect
+constexpr int kReconnectMs = 1000;                    // between attempts to connect
 
 std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
   google::rpc::Status details;

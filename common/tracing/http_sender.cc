@@ -24,7 +24,6 @@ namespace {
 
 using Outcome = SendResult::Outcome;
 
-constexpr size_t kMaxResponseBytes = size_t{4} << 20;
 constexpr size_t kMaxRefusalBytes = size_t{64} << 10;  // that is read for a line of the log
 constexpr int kGzipWindowBits = 15 + 16;               // zlib's way to ask for gzip
 

@@ -50,6 +50,8 @@ struct SendResult {
 // True as soon as the process ends and has no time left for a try that is under way.
 using MustEnd = std::function<bool()>;
 
+inline constexpr int kMaxResponseBytes = 4 << 20;  // of a collector's answer; a longer one fails the try
+
 // Makes one try, which takes no longer than `timeout` and ends soon after must_end is true. Only the exporter's thread
 // calls it.
 using SendBatch = std::function<SendResult(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,

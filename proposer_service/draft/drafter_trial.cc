@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/model/feature_plane.h"
 #include "common/tokenizer/tokenizer.h"
+#include "proposer_service/draft/drafter_watch.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::proposer {
@@ -35,7 +36,6 @@ constexpr int32_t kMaxPrompt = kMaxTokens - kNumTokens;
 constexpr auto kNumTexts = static_cast<int32_t>(std::size(kPrompts));
 // A better reading must be better by so many standard errors of the mean difference, over the same tokens.
 constexpr double kErrors = 2.5;
-constexpr double kMinHitRate = 0.2;  // 1.2 tokens per step
 // Fewer scored tokens say nothing.
 constexpr int64_t kMinScored = 100;
 

@@ -10,7 +10,6 @@ namespace foretoken::proposer {
 namespace {
 
 constexpr uint64_t kMinTrials = 200;
-constexpr double kMinHitRate = 0.2;
 
 std::string Shifted(std::vector<int32_t> layers, int32_t by) {
   for (int32_t& layer : layers) layer = std::max(layer + by, 0);

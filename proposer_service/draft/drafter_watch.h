@@ -18,6 +18,9 @@
 
 namespace foretoken::proposer {
 
+// Of the tokens that a drafter guesses for its own target. Less makes fewer than 1.2 tokens per step.
+inline constexpr double kMinHitRate = 0.2;
+
 class DrafterWatch {
  public:
   // `layers`: the k of the hidden states that it reads; empty: the last one after the final norm.

@@ -108,7 +108,7 @@ class Dflash : public BlockDraft {
 };
 
 // The described name of a stored tensor: without "model.", and "fc" and "hidden_norm" for the encoder's.
-std::string DescribedName(absl::string_view stored) {
+std::string DflashTensorName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "model.");
   if (stored == "encoder.fc.weight") return "fc.weight";
   if (stored == "encoder.output_norm_enc.weight") return "hidden_norm.weight";
@@ -158,7 +158,7 @@ absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
-                      DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
+                      DrafterTensors::Make(std::move(checkpoint), *backend, DflashTensorName));
   FT_RETURN_IF_ERROR(CheckFiles(tensors));
   FT_ASSIGN_OR_RETURN(const DflashConfig config, ReadDflashConfig(options, target, tensors));
   DrafterNeeds needs = {.method = "dflash",

@@ -135,7 +135,7 @@ constexpr char kEmbedNorm[] = "embed_layernorm.weight", kHeadNorm[] = "lm_head_l
 constexpr char kInputNorm[] = "layers.0.input_layernorm.weight";
 
 // The tensor's name in the descriptions, from its name in the authors' files or in those of speculators.
-std::string DescribedName(absl::string_view stored) {
+std::string EagleTensorName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "model.");
   if (stored == "embedding_layernorm.weight" || stored == "post_embedding_layernorm.weight") return kEmbedNorm;
   if (stored == "hidden_layernorm.weight") return kInputNorm;
@@ -147,7 +147,7 @@ std::string DescribedName(absl::string_view stored) {
 
 // Refuses what would change the function, and heads of the third generation. A norm at the layer's input comes with
 // that of the embedding, or belongs to another method.
-absl::Status CheckTensors(const DrafterTensors& tensors, int64_t hidden_size) {
+absl::Status CheckEagleTensors(const DrafterTensors& tensors, int64_t hidden_size) {
   const auto refusal = [&](absl::string_view name) {
     return absl::InvalidArgumentError(
         absl::StrCat(tensors.directory(), ": expected a head of EAGLE-1 or -2, which has no tensor ", name));
@@ -164,7 +164,7 @@ absl::Status CheckTensors(const DrafterTensors& tensors, int64_t hidden_size) {
                                                  2 * hidden_size, " inputs, as EAGLE-1 has, got ", fc[1]));
 }
 
-absl::StatusOr<model::ModelConfig> ReadConfig(const DraftOptions& options, const TargetFiles& target) {
+absl::StatusOr<model::ModelConfig> ReadEagleConfig(const DraftOptions& options, const TargetFiles& target) {
   const std::string path = options.model_directory + "/config.json";
   FT_ASSIGN_OR_RETURN(nlohmann::json object, base::ReadJson(path));
   if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": expected a JSON object"));
@@ -216,11 +216,11 @@ absl::StatusOr<EagleWeights> LoadWeights(const model::ModelConfig& config, const
 absl::StatusOr<Drafter> LoadEagle(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend, MakeDrafterBackend(options));
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
-  FT_ASSIGN_OR_RETURN(const model::ModelConfig config, ReadConfig(options, target));
+  FT_ASSIGN_OR_RETURN(const model::ModelConfig config, ReadEagleConfig(options, target));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
-                      DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
-  FT_RETURN_IF_ERROR(CheckTensors(tensors, config.hidden_size));
+                      DrafterTensors::Make(std::move(checkpoint), *backend, EagleTensorName));
+  FT_RETURN_IF_ERROR(CheckEagleTensors(tensors, config.hidden_size));
   FT_ASSIGN_OR_RETURN(DrafterPlan plan, PlanDrafter(options, target,
                                                     {.method = "eagle",
                                                      .bytes = BytesOf(config),

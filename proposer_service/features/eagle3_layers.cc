@@ -25,13 +25,13 @@ using kernels::TensorView;
 using tensor::Tensor;
 
 // The described name of a stored tensor: without "model.", and with "layers.0." for "midlayer.".
-std::string DescribedName(absl::string_view stored) {
+std::string Eagle3TensorName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "model.");
   return absl::ConsumePrefix(&stored, "midlayer.") ? absl::StrCat("layers.0.", stored) : std::string(stored);
 }
 
 // Refuses files of related formats by name.
-absl::Status CheckTensors(const DrafterTensors& tensors, int64_t hidden_size) {
+absl::Status CheckEagle3Tensors(const DrafterTensors& tensors, int64_t hidden_size) {
   static constexpr std::pair<const char*, const char*> kOthers[] = {{"markov_head.markov_w1.weight", "DSpark"},
                                                                     {"hidden_norm.weight", "DFlash"}};
   for (const auto& [name, format] : kOthers) {
@@ -95,7 +95,7 @@ absl::StatusOr<Eagle3Weights> LoadWeights(const Eagle3Config& config, const Targ
   return weights;
 }
 
-absl::StatusOr<Eagle3Config> ReadConfig(const DraftOptions& options, const TargetFiles& target) {
+absl::StatusOr<Eagle3Config> ReadConfigFile(const DraftOptions& options, const TargetFiles& target) {
   const std::string path = options.model_directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
   return ReadEagle3Config(text, path, SizesOf(target), options.feature_layers);
@@ -134,12 +134,12 @@ absl::StatusOr<Eagle3Files> ReadEagle3Files(const DraftOptions& options) {
   Eagle3Files files;
   FT_ASSIGN_OR_RETURN(files.backend, MakeDrafterBackend(options));
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
-  FT_ASSIGN_OR_RETURN(files.config, ReadConfig(options, target));
+  FT_ASSIGN_OR_RETURN(files.config, ReadConfigFile(options, target));
   Eagle3Config& config = files.config;
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
-                      DrafterTensors::Make(std::move(checkpoint), *files.backend, DescribedName));
-  FT_RETURN_IF_ERROR(CheckTensors(tensors, config.block.hidden_size));
+                      DrafterTensors::Make(std::move(checkpoint), *files.backend, Eagle3TensorName));
+  FT_RETURN_IF_ERROR(CheckEagle3Tensors(tensors, config.block.hidden_size));
   TakeForm(tensors, config);
   FT_ASSIGN_OR_RETURN(files.mask_state, ReadMaskState(config, target, tensors));
   DrafterNeeds needs = {.method = "eagle3",

@@ -90,7 +90,7 @@ class Medusa : public StepwiseDraft {
 
 // Gives vLLM's names to those of the first release: "M.J.linear.weight" is "blocks.M.layers.J.weight", and
 // "M.N.weight", after the last layer, is "lm_heads.M.weight".
-std::string DescribedName(absl::string_view stored) {
+std::string MedusaTensorName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "medusa_heads.");
   absl::ConsumePrefix(&stored, "medusa_head.");
   const std::vector<std::string> parts = absl::StrSplit(stored, '.');
@@ -111,7 +111,7 @@ struct MedusaConfig {
 };
 
 // Counts are those of the file's tensors where the configuration lacks them, or says fewer.
-absl::StatusOr<MedusaConfig> ReadConfig(const std::string& directory, const DrafterTensors& tensors) {
+absl::StatusOr<MedusaConfig> ReadMedusaConfig(const std::string& directory, const DrafterTensors& tensors) {
   constexpr int64_t kMaxHeads = 64, kMaxLayers = 64;
   const std::string path = directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
@@ -229,8 +229,8 @@ absl::StatusOr<Drafter> LoadMedusa(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, OpenFiles(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
-                      DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
-  FT_ASSIGN_OR_RETURN(const MedusaConfig config, ReadConfig(options.model_directory, tensors));
+                      DrafterTensors::Make(std::move(checkpoint), *backend, MedusaTensorName));
+  FT_ASSIGN_OR_RETURN(const MedusaConfig config, ReadMedusaConfig(options.model_directory, tensors));
   FT_ASSIGN_OR_RETURN(
       DrafterPlan plan,
       PlanDrafter(options, target, StepwiseNeeds(target, target.config.hidden_size, tensors.num_bytes(), "medusa"),

@@ -114,7 +114,7 @@ class MlpSpeculator : public StepwiseDraft {
   Tensor logits_;   // [T, V] f32
 };
 
-absl::StatusOr<MlpConfig> ReadConfig(const std::string& directory, const TargetFiles& target) {
+absl::StatusOr<MlpConfig> ReadMlpConfig(const std::string& directory, const TargetFiles& target) {
   constexpr int64_t kMaxPredict = 64, kMaxWidth = 1 << 20;
   const std::string path = directory + "/config.json";
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(path));
@@ -176,7 +176,7 @@ absl::StatusOr<MlpWeights> LoadWeights(const MlpConfig& config, const DrafterTen
   return weights;
 }
 
-std::string DescribedName(absl::string_view stored) {
+std::string MlpTensorName(absl::string_view stored) {
   absl::ConsumePrefix(&stored, "speculator.");
   return std::string(stored);
 }
@@ -186,10 +186,10 @@ std::string DescribedName(absl::string_view stored) {
 absl::StatusOr<Drafter> LoadMlpSpeculator(const DraftOptions& options) {
   FT_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend, MakeDrafterBackend(options));
   FT_ASSIGN_OR_RETURN(const TargetFiles target, OpenTarget(options.target_directory));
-  FT_ASSIGN_OR_RETURN(const MlpConfig config, ReadConfig(options.model_directory, target));
+  FT_ASSIGN_OR_RETURN(const MlpConfig config, ReadMlpConfig(options.model_directory, target));
   FT_ASSIGN_OR_RETURN(weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.model_directory));
   FT_ASSIGN_OR_RETURN(const DrafterTensors tensors,
-                      DrafterTensors::Make(std::move(checkpoint), *backend, DescribedName));
+                      DrafterTensors::Make(std::move(checkpoint), *backend, MlpTensorName));
   FT_ASSIGN_OR_RETURN(
       DrafterPlan plan,
       PlanDrafter(options, target, StepwiseNeeds(target, config.inner_dim, tensors.num_bytes(), "mlp_speculator"),

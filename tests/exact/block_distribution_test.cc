@@ -19,15 +19,15 @@ namespace {
 using kernels::AcceptedPath;
 using kernels::TreeToAccept;
 
-struct DistributionPair {
+struct BlockPair {
   SmallDistribution target;
   SmallDistribution draft;
 };
 
-std::vector<DistributionPair> DistributionPairs(const PathNumbering& paths, uint32_t seed) {
+std::vector<BlockPair> BlockPairs(const PathNumbering& paths, uint32_t seed) {
   RandomValues random(seed);
   const auto distribution = [&](DistributionKind kind) { return SmallDistribution::Random(paths, kind, random); };
-  std::vector<DistributionPair> pairs;
+  std::vector<BlockPair> pairs;
   for (int i = 0; i < 4; ++i)
     pairs.push_back({distribution(DistributionKind::kDense), distribution(DistributionKind::kDense)});
   pairs.push_back({distribution(DistributionKind::kWithZeros), distribution(DistributionKind::kDense)});
@@ -49,7 +49,7 @@ TEST(BlockDistribution, ChainsAreExactWithAnyNumberOfRows) {
   for (const int32_t num_tokens : {2, 3}) {
     const PathNumbering paths{.num_tokens = num_tokens, .max_len = 4};
     for (uint32_t seed = 0; seed < 3; ++seed) {
-      for (const DistributionPair& pair : DistributionPairs(paths, seed)) {
+      for (const BlockPair& pair : BlockPairs(paths, seed)) {
         for (int32_t num_rows = 1; num_rows <= 3; ++num_rows) {
           const std::vector<SmallProposer> proposers = {Chain(pair.draft, 3)};
           EXPECT_LE(DistributionError(pair.target, proposers, BestRows(num_rows), ByBlock()), kExact);
@@ -62,7 +62,7 @@ TEST(BlockDistribution, ChainsAreExactWithAnyNumberOfRows) {
 // The end of a chain may depend on the chain's own tokens, because its last token is accepted as token by token.
 TEST(BlockDistribution, TheEndOfAChainMayDependOnItsPath) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
-  for (const DistributionPair& pair : DistributionPairs(paths, 10)) {
+  for (const BlockPair& pair : BlockPairs(paths, 10)) {
     const std::vector<SmallProposer> proposers = {
         {.distribution = &pair.draft, .wants_child = [](const NodePlace& place) {
            if (!place.siblings.empty() || place.path.size() == 3) return false;
@@ -85,7 +85,7 @@ double MeanTokens(const SmallDistribution& target, const SmallProposer& proposer
 TEST(BlockDistribution, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
   int num_better = 0;
-  for (const DistributionPair& pair : DistributionPairs(paths, 20)) {
+  for (const BlockPair& pair : BlockPairs(paths, 20)) {
     const SmallProposer proposer = Chain(pair.draft, 3);
     const double by_block = MeanTokens(pair.target, proposer, ByBlock());
     const double by_token = MeanTokens(pair.target, proposer, ByRejection());
@@ -98,7 +98,7 @@ TEST(BlockDistribution, AcceptsAtLeastAsMuchAsTokenByTokenAndOftenMore) {
 // A later index that read one of these coins again would know its value already.
 TEST(BlockDistribution, AllCoinsBelongToTheFirstIndex) {
   const PathNumbering paths{.num_tokens = 3, .max_len = 4};
-  const DistributionPair pair = DistributionPairs(paths, 30)[0];
+  const BlockPair pair = BlockPairs(paths, 30)[0];
   const SmallProposer proposer = Chain(pair.draft, 3);
   std::set<size_t> lengths;
   EnumerateOutcomes([&](Branches& branches) {

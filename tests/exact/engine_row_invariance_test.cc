@@ -56,7 +56,7 @@ struct Generated {
   friend bool operator==(const Generated&, const Generated&) = default;
 };
 
-using Results = std::map<Ticket, Generated>;
+using Outputs = std::map<Ticket, Generated>;
 
 struct EngineSetup {
   EngineConfig config;
@@ -111,9 +111,9 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   }
 
   // Runs all requests at once to their end.
-  Results Generate(testing::LoadedModel& model, const std::vector<GenerationRequest>& requests,
+  Outputs Generate(testing::LoadedModel& model, const std::vector<GenerationRequest>& requests,
                    ProposerClient& proposers, const EngineSetup& setup = {}) {
-    Results results;
+    Outputs results;
     model::KvCache kv = model.transformer->MakeKvCache(setup.num_blocks);
     Engine engine(setup.config, {.transformer = model.transformer.get(),
                                  .kv = &kv,
@@ -139,8 +139,8 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   }
 
   // Runs each request alone, without guesses.
-  Results GeneratePlainly(testing::LoadedModel& model) {
-    Results results;
+  Outputs GeneratePlainly(testing::LoadedModel& model) {
+    Outputs results;
     InProcessProposers none;
     for (const GenerationRequest& request : Requests()) results.merge(Generate(model, {request}, none));
     EXPECT_EQ(results.size(), Requests().size());
@@ -149,7 +149,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   }
 
   // Guesses the tokens of `truth`, with wrong siblings.
-  static InProcessProposers Oracle(const Results& truth) {
+  static InProcessProposers Oracle(const Outputs& truth) {
     std::vector<std::vector<int32_t>> texts;
     for (const GenerationRequest& request : Requests()) {
       texts.push_back(request.prompt);
@@ -163,7 +163,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   EngineStats stats_;
 };
 
-std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
+std::string NameOfModel(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::ranges::replace(name, '-', '_');
   return name;
@@ -172,15 +172,15 @@ std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
                          ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "demo_kv_int8", "demo_w4a8_kv_fp8",
                                            "windowed", "odd_heads", "wide", "awq", "q4_k_m"),
-                         NameOf);
+                         NameOfModel);
 INSTANTIATE_TEST_SUITE_P(Families, EngineRowInvariance,
                          ::testing::ValuesIn(std::vector<std::string>(std::begin(testing::kFamilyModels),
                                                                       std::end(testing::kFamilyModels))),
-                         NameOf);
+                         NameOfModel);
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
   testing::LoadedModel model = Load();
-  const Results truth = GeneratePlainly(model);
+  const Outputs truth = GeneratePlainly(model);
   InProcessProposers none;
   EXPECT_EQ(Generate(model, Requests(), none), truth);
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 2, .max_step_rows = 5}}), truth);
@@ -190,7 +190,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnTheBatchOrThreads) {
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnSpeculation) {
   testing::LoadedModel model = Load();
-  const Results truth = GeneratePlainly(model);
+  const Outputs truth = GeneratePlainly(model);
   InProcessProposers oracle = Oracle(truth);
   EXPECT_EQ(Generate(model, Requests(), oracle), truth);
   EXPECT_GT(stats_.proposers[0].num_accepted, 20);
@@ -198,7 +198,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnSpeculation) {
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
   testing::LoadedModel model = Load();
-  const Results truth = GeneratePlainly(model);
+  const Outputs truth = GeneratePlainly(model);
   InProcessProposers none;
   // The requests run one after another on one engine. Each finds the beginning that the first request cached.
   EXPECT_EQ(Generate(model, Requests(), none, {.config = {.max_running_samples = 1}}), truth);
@@ -210,7 +210,7 @@ TEST_P(EngineRowInvariance, LogprobsDoNotDependOnCachedPrefixes) {
 
 TEST_P(EngineRowInvariance, LogprobsDoNotDependOnPreemption) {
   testing::LoadedModel model = Load();
-  const Results truth = GeneratePlainly(model);
+  const Outputs truth = GeneratePlainly(model);
   InProcessProposers oracle = Oracle(truth);
   for (const bool enable_prefix_cache : {true, false}) {
     // The longest sequence has 175 tokens, which is 11 blocks. Two sequences that run side by side need more than 12 in

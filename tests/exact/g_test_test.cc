@@ -14,14 +14,14 @@
 namespace foretoken::testing {
 namespace {
 
-constexpr double kAlpha = 1e-4;
+constexpr double kAlphaOfOneTest = 1e-4;
 
 // Returns a distribution that is `excess` higher at the first cell and lower at the second.
 std::vector<double> Distribution(double excess) {
   return {.3 + excess, .25 - excess, .2, .15, .06, .03, .009, .0009, .0001, 0};
 }
 
-std::vector<int64_t> Sample(const std::vector<double>& distribution, int num_samples, uint32_t seed) {
+std::vector<int64_t> SampleOf(const std::vector<double>& distribution, int num_samples, uint32_t seed) {
   RandomValues random(seed);
   std::vector<int64_t> counts(distribution.size());
   for (int i = 0; i < num_samples; ++i) {
@@ -87,7 +87,7 @@ TEST(GTest, ACountInAnImpossibleCellIsProof) {
 
 TEST(GTest, AcceptsTheDistributionThatTheSamplesCameFrom) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    EXPECT_GE(GTest(Sample(Distribution(0), 20000, seed), Distribution(0)).p_value, kAlpha / 20) << seed;
+    EXPECT_GE(GTest(SampleOf(Distribution(0), 20000, seed), Distribution(0)).p_value, kAlphaOfOneTest / 20) << seed;
   }
 }
 
@@ -95,7 +95,7 @@ TEST(GTest, AcceptsTheDistributionThatTheSamplesCameFrom) {
 TEST(GTest, RejectsTheTrueDistributionAsOftenAsItSays) {
   int num_rejected = 0;
   for (uint32_t seed = 1; seed <= 400; ++seed) {
-    if (GTest(Sample(Distribution(0), 2000, seed), Distribution(0)).p_value < .05) ++num_rejected;
+    if (GTest(SampleOf(Distribution(0), 2000, seed), Distribution(0)).p_value < .05) ++num_rejected;
   }
   EXPECT_GT(num_rejected, 400 * (.05 - 4 * .011));
   EXPECT_LT(num_rejected, 400 * (.05 + 4 * .011));
@@ -103,7 +103,7 @@ TEST(GTest, RejectsTheTrueDistributionAsOftenAsItSays) {
 
 TEST(GTest, RejectsADistributionThatIsALittleWrong) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    EXPECT_LT(GTest(Sample(Distribution(.03), 20000, seed), Distribution(0)).p_value, kAlpha) << seed;
+    EXPECT_LT(GTest(SampleOf(Distribution(.03), 20000, seed), Distribution(0)).p_value, kAlphaOfOneTest) << seed;
   }
 }
 

@@ -19,7 +19,7 @@ namespace foretoken::testing {
 namespace {
 
 constexpr int kNumSeeds = 200000;
-constexpr double kAlpha = 1e-4 / 3;  // for one of the tests
+constexpr double kCoinAlpha = 1e-4 / 3;  // for one of the tests
 const PathNumbering kPaths{.num_tokens = 3, .max_len = 3};
 
 // The proposers' draws, from their own generator.
@@ -49,7 +49,7 @@ speculation::TokenTree DrawChain(const SmallDistribution& draft, std::vector<int
 
 // Counts each sequence over many seeds. Every step tosses the coins of the index that `coin_index` returns.
 template <typename CoinIndex>
-GTestResult FitOf(const CoinIndex& coin_index) {
+GTestResult FitOfCoins(const CoinIndex& coin_index) {
   RandomValues random(1);
   const SmallDistribution target = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
   const SmallDistribution draft = SmallDistribution::Random(kPaths, DistributionKind::kDense, random);
@@ -77,13 +77,13 @@ GTestResult FitOf(const CoinIndex& coin_index) {
 }
 
 TEST(KeyedCoinsDistribution, IsTheTargets) {
-  const GTestResult fit = FitOf([](size_t index) { return index; });
-  EXPECT_GE(fit.p_value, kAlpha) << fit;
+  const GTestResult fit = FitOfCoins([](size_t index) { return index; });
+  EXPECT_GE(fit.p_value, kCoinAlpha) << fit;
 }
 
 TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreDetected) {
-  const GTestResult fit = FitOf([](size_t) { return size_t{0}; });
-  EXPECT_LT(fit.p_value, kAlpha) << fit;
+  const GTestResult fit = FitOfCoins([](size_t) { return size_t{0}; });
+  EXPECT_LT(fit.p_value, kCoinAlpha) << fit;
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
   return cases;
 }
 
-std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+std::string NameOfCase(const ::testing::TestParamInfo<Case>& info) {
   std::string name = info.param.model.name + "_" + info.param.isa;
   if (!info.param.mode.empty()) name += "_" + info.param.mode;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -117,13 +117,13 @@ class RowInvarianceLong : public RowInvariance {
   static bool IsOnBestIsa() { return GetParam().isa == Isas().front(); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(CasesOnBestIsa()), NameOf);
-INSTANTIATE_TEST_SUITE_P(Models, RowInvarianceLong, ::testing::ValuesIn(CasesOnEveryIsa()), NameOf);
-INSTANTIATE_TEST_SUITE_P(Modes, RowInvariance, ::testing::ValuesIn(QuantizedCases({Isas().front()})), NameOf);
-INSTANTIATE_TEST_SUITE_P(Modes, RowInvarianceLong, ::testing::ValuesIn(QuantizedCases(Isas())), NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, RowInvariance, ::testing::ValuesIn(CasesOnBestIsa()), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Models, RowInvarianceLong, ::testing::ValuesIn(CasesOnEveryIsa()), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Modes, RowInvariance, ::testing::ValuesIn(QuantizedCases({Isas().front()})), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Modes, RowInvarianceLong, ::testing::ValuesIn(QuantizedCases(Isas())), NameOfCase);
 
 // The K/V of 150 tokens spans three attention tiles and is longer than any window.
-constexpr int32_t kNumTokens = 150;
+constexpr int32_t kNumPromptTokens = 150;
 
 std::vector<KnownSequence> KnownSequences(LoadedModel& model) {
   const std::vector<std::vector<int32_t>> trees = {
@@ -137,7 +137,7 @@ std::vector<KnownSequence> KnownSequences(LoadedModel& model) {
 }
 
 std::vector<KnownSequence> SequencesWithACommonBeginning(LoadedModel& model) {
-  std::vector<KnownSequence> known = {DecodePlainly(model, {.num_tokens = kNumTokens, .seed = 50})};
+  std::vector<KnownSequence> known = {DecodePlainly(model, {.num_tokens = kNumPromptTokens, .seed = 50})};
   for (const int32_t num_common : {40, 90}) {
     const auto begin = known[0].tokens.begin();
     known.push_back(
@@ -153,7 +153,7 @@ TEST_P(RowInvariance, HoldsInBatchesOf1To64Sequences) {
 
 TEST_P(RowInvariance, HoldsForPromptChunks) {
   LoadedModel model = Load();
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumPromptTokens});
   EXPECT_TRUE(CheckChunkSizes(model, known, std::vector<int32_t>{1, 2, 3, 5, 8, 12, 13, 16, 17, 31, 63, 64, 65, 149}));
 }
 
@@ -164,13 +164,13 @@ TEST_P(RowInvariance, HoldsForTrees) {
 
 TEST_P(RowInvariance, HoldsForBlockLayouts) {
   LoadedModel model = Load();
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumPromptTokens});
   EXPECT_TRUE(CheckBlockLayouts(model, known, 5));
 }
 
 TEST_P(RowInvariance, HoldsForMovedRows) {
   LoadedModel model = Load();
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumPromptTokens});
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kApart));
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
 }

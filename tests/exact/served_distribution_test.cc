@@ -21,10 +21,10 @@ namespace {
 
 constexpr int32_t kNumTokens = 4093;
 constexpr int32_t kNumDistributionTokens = 5;
-constexpr float kTemperature = 4;     // flat distributions show a wrong rule
-constexpr double kAlpha = 1e-4 / 16;  // for one of at most 16 cases
+constexpr float kTemperature = 4;           // flat distributions show a wrong rule
+constexpr double kServedAlpha = 1e-4 / 16;  // for one of at most 16 cases
 
-struct DistributionCase {
+struct ServedCase {
   const char* name;
   std::vector<std::vector<int32_t>> children_by_depth;  // for each sampling proposer
   int num_drafts = 0;                                   // number of proposers that use the draft model
@@ -33,11 +33,11 @@ struct DistributionCase {
   int delay = 0;
   int32_t max_step_rows = 512;
   int32_t num_blocks = 256;
-  friend void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
+  friend void PrintTo(const ServedCase& served_case, std::ostream* out) { *out << served_case.name; }
 };
 
 // Compares the count of each text with the product of its tokens' probabilities.
-GTestResult FitOf(const Results& results) {
+GTestResult FitOfResults(const Results& results) {
   struct Cell {
     int64_t count = 0;
     double prob = 1;
@@ -63,7 +63,7 @@ GTestResult FitOf(const Results& results) {
   return GTest(counts, probs);
 }
 
-class ServedDistribution : public EngineFixture, public ::testing::WithParamInterface<DistributionCase> {
+class ServedDistribution : public EngineFixture, public ::testing::WithParamInterface<ServedCase> {
  protected:
   // The most likely output, with a wrong token in the middle.
   std::vector<int32_t> LikelyText(verifier::GenerationRequest request) {
@@ -76,7 +76,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
   }
 
   void Run(int32_t num_samples) {
-    const DistributionCase& param = GetParam();
+    const ServedCase& param = GetParam();
     const LogitDistribution draft = Remembered(ModelDistribution(SourcePath("deploy/demo/draft")));
     proposer::NgramProposer ngram({});
     std::vector<std::unique_ptr<SamplingProposer>> samplers;
@@ -116,8 +116,8 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
                                       .num_blocks = param.num_blocks,
                                       .now = EvenClock()});
     ASSERT_EQ(results.size(), num_samples);
-    const GTestResult fit = FitOf(results);
-    EXPECT_GE(fit.p_value, kAlpha) << fit;
+    const GTestResult fit = FitOfResults(results);
+    EXPECT_GE(fit.p_value, kServedAlpha) << fit;
     EXPECT_GT(fit.num_cells, 20);
     EXPECT_EQ(prediction_count().num_accepted > num_samples / 10, param.has_prediction);
     for (const verifier::ProposerCount& count : stats_.proposers) {
@@ -128,7 +128,7 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
   }
 };
 
-std::vector<DistributionCase> Cases() {
+std::vector<ServedCase> Cases() {
   return {{.name = "None"},
           {.name = "Chain", .children_by_depth = {{1, 1, 1, 1}}},
           {.name = "Tree", .children_by_depth = {{3, 2, 1}}},

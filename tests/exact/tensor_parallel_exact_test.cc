@@ -23,7 +23,7 @@
 namespace foretoken::testing {
 namespace {
 
-constexpr int32_t kNumTokens = 100;
+constexpr int32_t kNumParallelTokens = 100;
 
 bool IsIn(std::span<const char* const> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
@@ -58,18 +58,18 @@ class TensorParallelInvarianceLong : public TensorParallelInvariance {};
 
 const auto kModelsAndDegrees = ::testing::Combine(::testing::ValuesIn(kRandomCheckpoints), ::testing::Values(2, 4));
 
-std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, int>>& info) {
+std::string NameOfDegree(const ::testing::TestParamInfo<std::tuple<const char*, int>>& info) {
   std::string name = std::get<0>(info.param) + ("_on_" + std::to_string(std::get<1>(info.param)));
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvariance, kModelsAndDegrees, NameOf);
-INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvarianceLong, kModelsAndDegrees, NameOf);
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvariance, kModelsAndDegrees, NameOfDegree);
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallelInvarianceLong, kModelsAndDegrees, NameOfDegree);
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelInvariance,
-                         ::testing::Combine(::testing::ValuesIn(OtherFamilies()), ::testing::Values(2)), NameOf);
+                         ::testing::Combine(::testing::ValuesIn(OtherFamilies()), ::testing::Values(2)), NameOfDegree);
 INSTANTIATE_TEST_SUITE_P(RandomFamilies, TensorParallelInvariance,
-                         ::testing::Combine(::testing::ValuesIn(kRandomFamilies), ::testing::Values(4)), NameOf);
+                         ::testing::Combine(::testing::ValuesIn(kRandomFamilies), ::testing::Values(4)), NameOfDegree);
 
 TEST_P(TensorParallelInvarianceLong, HoldsInBatchesOf1To64Sequences) {
   LoadedModel model = Load();
@@ -78,14 +78,14 @@ TEST_P(TensorParallelInvarianceLong, HoldsInBatchesOf1To64Sequences) {
 
 TEST_P(TensorParallelInvariance, HoldsForPromptChunks) {
   LoadedModel model = Load();
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumParallelTokens});
   EXPECT_TRUE(CheckChunkSizes(model, known, std::vector<int32_t>{3, 16, 65}));
 }
 
 TEST_P(TensorParallelInvariance, HoldsForTreesAndMovedRows) {
   LoadedModel model = Load();
   EXPECT_TRUE(CheckRandomTrees(model, std::vector<int32_t>{1, 40}, 24));
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumParallelTokens});
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kApart));
   EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
 }
@@ -111,7 +111,7 @@ TEST(TensorParallelInvarianceControl, ASumOfRanksWhoseOrderFollowsTheBatchIsDete
                                                          .num_blocks = kExactBlocks,
                                                          .device = "cpu",
                                                          .wrap_backend = WithVariant(Variant::kSumRanksBackwards)});
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumTokens});
+  const KnownSequence known = DecodePlainly(model, {.num_tokens = kNumParallelTokens});
   EXPECT_FALSE(CheckChunkSizes(model, known, std::vector<int32_t>{3, 16, 65}));
   EXPECT_FALSE(CheckRandomTrees(model, std::vector<int32_t>{1, 40}, 24));
 }

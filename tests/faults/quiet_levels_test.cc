@@ -11,7 +11,7 @@
 namespace foretoken {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kBytesPerMiB = int64_t{1} << 20;
 
 // Returns when the process has leaked this much.
 void AwaitGrowth(const ServiceProcess& service, int64_t num_bytes) {
@@ -27,7 +27,7 @@ class QuietLevelsTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuietLevelsTest, FindAProcessThatLeaks) {
-  ServiceProcess service(GetParam(), {}, LeakEnvironment(8 * kMiB));
+  ServiceProcess service(GetParam(), {}, LeakEnvironment(8 * kBytesPerMiB));
   const QuietLevels levels({&service});
   levels.ExpectBack();
   AwaitGrowth(service, QuietLevels::kMaxGrowthBytes);

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tests/testing/cases/for_each_isa.h"
@@ -16,9 +15,8 @@ namespace foretoken::kernels::cpu {
 namespace {
 
 using testing::ForEachIsa;
+using testing::kInfinity;
 using testing::RandomValues;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(AdjustRow, AMaskKeepsOnlyTheTokensOfItsBits) {
   ForEachIsa([] {

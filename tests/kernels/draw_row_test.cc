@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tests/reference/sampling.h"
@@ -20,9 +19,8 @@ namespace {
 
 using reference::DrawInputs;
 using testing::ForEachIsa;
+using testing::kInfinity;
 using testing::RandomValues;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 testing::DrawnToken Draw(const DrawInputs& inputs) {
   const RowDraw draw = DrawRow({.logits = inputs.logits,

@@ -32,7 +32,7 @@ TEST(Includes, OfKernelsAreOfTheGroundFloorAlone) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(FORETOKEN_SOURCE_DIR "/kernels")) {
     if (!entry.is_regular_file()) continue;
     std::ifstream source(entry.path());
-    EXPECT_THAT(ForeignIncludes(source), testing::IsEmpty()) << entry.path();
+    EXPECT_THAT(ForeignIncludes(source), ::testing::IsEmpty()) << entry.path();
     if (entry.path().extension() == ".cu") ++num_cuda_sources;
   }
   EXPECT_GT(num_cuda_sources, 0);
@@ -48,7 +48,7 @@ TEST(Includes, ThatAreForeignAreFound) {
       "#include \"common/base/status_macros.h\"\n"
       "#include \"hwy/highway.h\"\n");
   EXPECT_THAT(ForeignIncludes(source),
-              testing::ElementsAre("absl/strings/string_view.h", "grpcpp/grpcpp.h", "common/base/status_macros.h"));
+              ::testing::ElementsAre("absl/strings/string_view.h", "grpcpp/grpcpp.h", "common/base/status_macros.h"));
 }
 
 }  // namespace

@@ -70,26 +70,26 @@ std::vector<float> RandomBf16(size_t count, uint32_t seed, float scale = 1) {
   return values;
 }
 
-MatMulInput RandomInput(int64_t num_rows, int64_t num_outputs, int64_t num_inputs) {
+MatMulInput RandomIntegerInput(int64_t num_rows, int64_t num_outputs, int64_t num_inputs) {
   MatMulInput input = {.num_rows = num_rows, .num_outputs = num_outputs, .num_inputs = num_inputs};
   for (const float value : RandomBf16(num_rows * num_inputs, 1)) input.x.push_back(Bf16FromFloat(value));
   input.weight = RandomBf16(num_outputs * num_inputs, 2, 0.05f);
   return input;
 }
 
-struct Case {
+struct ProductCase {
   Isa isa = Isa::kBaseline;
   int bits = 8;
   bool int8_rows = false;
   int32_t group_size = 32;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const ProductCase& c, std::ostream* out) {
   *out << Name(c.isa) << "_w" << c.bits << (c.int8_rows ? "a8" : "a16") << "_g" << c.group_size;
 }
 
-std::vector<Case> Cases() {
-  std::vector<Case> cases;
+std::vector<ProductCase> ProductCases() {
+  std::vector<ProductCase> cases;
   for (const Isa isa : SupportedIsas()) {
     for (const int bits : {4, 8}) {
       for (const bool int8_rows : {false, true}) {
@@ -100,7 +100,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class IntegerMatMulTest : public ::testing::TestWithParam<Case> {
+class IntegerMatMulTest : public ::testing::TestWithParam<ProductCase> {
  protected:
   std::unique_ptr<CpuWeight> Prepare(const MatMulInput& input) {
     const ConstTensorView part = {input.weight.data(), DType::kF32, Shape(input.num_outputs, input.num_inputs)};
@@ -176,7 +176,7 @@ class IntegerMatMulTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(IntegerMatMulTest, KeepsTheValuesRoundedByHand) {
-  const MatMulInput input = RandomInput(0, 50, 203);
+  const MatMulInput input = RandomIntegerInput(0, 50, 203);
   const auto weight = Prepare(input);
   EXPECT_EQ(Values(*weight), RoundedByHand(input.weight, 203, GetParam().group_size, GetParam().bits));
   EXPECT_EQ(weight->out_features(), 50);
@@ -184,7 +184,7 @@ TEST_P(IntegerMatMulTest, KeepsTheValuesRoundedByHand) {
 }
 
 TEST_P(IntegerMatMulTest, EmbedsTheSameValues) {
-  const MatMulInput input = RandomInput(0, 50, 96);
+  const MatMulInput input = RandomIntegerInput(0, 50, 96);
   const auto weight = Prepare(input);
   const std::vector<float> values = Values(*weight);
   const std::vector<int32_t> ids = {49, 0, 17};
@@ -194,21 +194,21 @@ TEST_P(IntegerMatMulTest, EmbedsTheSameValues) {
 }
 
 TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForEveryRowCount) {
-  for (int64_t num_rows = 1; num_rows <= 36; ++num_rows) ExpectCloseTo(RandomInput(num_rows, 40, 160));
+  for (int64_t num_rows = 1; num_rows <= 36; ++num_rows) ExpectCloseTo(RandomIntegerInput(num_rows, 40, 160));
 }
 
 TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForOddShapes) {
   for (const int64_t num_outputs : {1, 15, 17, 129}) {
     for (const int64_t num_inputs : {1, 2, 31, 33, 75, 200}) {
-      for (const int64_t num_rows : {1, 7, 19}) ExpectCloseTo(RandomInput(num_rows, num_outputs, num_inputs));
+      for (const int64_t num_rows : {1, 7, 19}) ExpectCloseTo(RandomIntegerInput(num_rows, num_outputs, num_inputs));
     }
   }
 }
 
 TEST_P(IntegerMatMulTest, AgreesWithTheReferenceForLongSumsAndManyRows) {
-  ExpectCloseTo(RandomInput(1, 40, 8192));
-  ExpectCloseTo(RandomInput(20, 33, 4099));
-  ExpectCloseTo(RandomInput(200, 33, 1200));
+  ExpectCloseTo(RandomIntegerInput(1, 40, 8192));
+  ExpectCloseTo(RandomIntegerInput(20, 33, 4099));
+  ExpectCloseTo(RandomIntegerInput(200, 33, 1200));
 }
 
 // Rows become int8 as QuantizeRowGroup makes them, on every instruction set and whatever the values are: a group with a
@@ -228,7 +228,7 @@ TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
                                                                          {-denormal, 0x1p-126f},
                                                                          {127, 126.5f, 0.5f, 1.5f}}) {
       SCOPED_TRACE(::testing::Message() << "K " << num_inputs << " " << ::testing::PrintToString(odd));
-      MatMulInput input = RandomInput(1, 16, num_inputs);
+      MatMulInput input = RandomIntegerInput(1, 16, num_inputs);
       const bool is_broken = std::ranges::any_of(odd, [](float value) { return !std::isfinite(value); });
       if (odd.size() == 1 && std::fabs(odd[0]) < 0x1p-120f) std::ranges::fill(input.x, uint16_t{0});
       for (size_t i = 0; i < std::min<size_t>(odd.size(), num_inputs); ++i) input.x[i] = Bf16FromFloat(odd[i]);
@@ -259,7 +259,7 @@ TEST_P(IntegerMatMulTest, MakesTheIntegersOfTheFormulaOfAnyRow) {
 // A broken model must not serve plausible text.
 TEST_P(IntegerMatMulTest, ShowsAWeightThatIsNotFinite) {
   for (const float odd : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3.4e38f}) {
-    MatMulInput input = RandomInput(3, 40, 200);
+    MatMulInput input = RandomIntegerInput(3, 40, 200);
     input.weight[17 * 200 + 133] = odd;  // of output 17; bf16 has no value as large as the last one
     const std::vector<float> out = Run(input, *Prepare(input));
     for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(std::isnan(out[i]), i % 40 == 17) << i;
@@ -267,7 +267,7 @@ TEST_P(IntegerMatMulTest, ShowsAWeightThatIsNotFinite) {
 }
 
 TEST_P(IntegerMatMulTest, AddsBiasAndPreviousValues) {
-  MatMulInput input = RandomInput(3, 40, 64);
+  MatMulInput input = RandomIntegerInput(3, 40, 64);
   const auto weight = Prepare(input);
   const std::vector<float> plain = Run(input, *weight);
   input.bias = RandomBf16(40, 3);
@@ -279,7 +279,7 @@ TEST_P(IntegerMatMulTest, AddsBiasAndPreviousValues) {
 // E1: a row's results are the same bits alone and among any other rows.
 TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
   for (const auto& [num_outputs, num_inputs] : {std::pair<int64_t, int64_t>{50, 2336}, {40, 96}}) {
-    const MatMulInput all = RandomInput(150, num_outputs, num_inputs);
+    const MatMulInput all = RandomIntegerInput(150, num_outputs, num_inputs);
     const auto weight = Prepare(all);
     std::vector<float> alone;
     for (int64_t row = 0; row < all.num_rows; ++row) {
@@ -302,7 +302,7 @@ TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
 // A file's integers may come with offsets, and with scales that bf16 does not hold.
 TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
   constexpr int64_t kGroups = 5;
-  const Case& c = GetParam();
+  const ProductCase& c = GetParam();
   const IntegerPanels layout = {
       .bits = c.bits,
       .group_size = c.group_size,
@@ -326,12 +326,12 @@ TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
     expected[i] = scales[group] * static_cast<float>(codes[i] - layout.center()) + offsets[group];
   }
   EXPECT_EQ(Values(weight), expected);
-  const MatMulInput input = RandomInput(9, kPanelWidth, num_inputs);
+  const MatMulInput input = RandomIntegerInput(9, kPanelWidth, num_inputs);
   ExpectClose(input, expected, Run(input, weight));
 }
 
 TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {
-  MatMulInput input = RandomInput(2, 20, 64);
+  MatMulInput input = RandomIntegerInput(2, 20, 64);
   for (float& value : input.weight) value = 0;
   for (const float value : Run(input, *Prepare(input))) ASSERT_EQ(value, 0);
   for (size_t i = 0; i < input.weight.size(); ++i) input.weight[i] = i % 2 == 0 ? 1e-40f : 0;
@@ -340,7 +340,8 @@ TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {
   for (const float value : Run(input, *Prepare(input))) ASSERT_EQ(value, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, IntegerMatMulTest, ::testing::ValuesIn(Cases()), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(All, IntegerMatMulTest, ::testing::ValuesIn(ProductCases()),
+                         ::testing::PrintToStringParamName());
 
 // Values whose integers are the largest and the smallest, in runs: a sum that does not fit its bits shows.
 MatMulInput ExtremeInput(int64_t num_rows, int64_t num_outputs, int64_t num_inputs) {
@@ -352,7 +353,8 @@ MatMulInput ExtremeInput(int64_t num_rows, int64_t num_outputs, int64_t num_inpu
 
 // Sums of int8 rows are exact integers, so every instruction set with fused multiply-adds gives the same bits.
 TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
-  for (const MatMulInput& input : {RandomInput(7, 50, 700), RandomInput(17, 20, 96), ExtremeInput(9, 40, 256)}) {
+  for (const MatMulInput& input :
+       {RandomIntegerInput(7, 50, 700), RandomIntegerInput(17, 20, 96), ExtremeInput(9, 40, 256)}) {
     for (const auto kept_as : {WeightQuantization::kInt8, WeightQuantization::kInt4}) {
       for (const int32_t group_size : {16, 32, 64, 128}) {
         std::map<std::string, std::vector<float>> outs;

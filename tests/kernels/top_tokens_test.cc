@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "tests/testing/cases/for_each_isa.h"
@@ -17,9 +16,8 @@ namespace foretoken::kernels::cpu {
 namespace {
 
 using testing::ForEachIsa;
+using testing::kInfinity;
 using testing::RandomValues;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(TopTokens, OrdersByValueThenId) {
   ForEachIsa([] {

@@ -19,11 +19,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using testing::MaskBytes;
 
-const std::vector<uint32_t> kText = {1, 2, 4, 7, 1, 2, 3, 8, 1, 2};
+const std::vector<uint32_t> kSessionText = {1, 2, 4, 7, 1, 2, 3, 8, 1, 2};
 
 TEST_F(SessionTableTest, AMaskRestrictsTheTreeOfItsOwnRequestOnly) {
   Stream stream(*this);
-  stream.Open(1, kText, 1).set_allowed_tokens(MaskBytes({4}, 2));
+  stream.Open(1, kSessionText, 1).set_allowed_tokens(MaskBytes({4}, 2));
   EXPECT_THAT(stream.Exchange().trees(0).token_ids(), ElementsAre(4));
   stream.Advance(1, 10, {}, 1);
   EXPECT_THAT(stream.Exchange().trees(0).token_ids(), ElementsAre(3));
@@ -35,7 +35,7 @@ TEST_F(SessionTableTest, AMaskRestrictsTheTreeOfItsOwnRequestOnly) {
 
 TEST_F(SessionTableTest, AMaskThatLeavesNothingIsAnsweredWithAnEmptyTree) {
   Stream stream(*this);
-  stream.Open(1, kText, 8).set_allowed_tokens(MaskBytes({}, 1));
+  stream.Open(1, kSessionText, 8).set_allowed_tokens(MaskBytes({}, 1));
   ASSERT_EQ(stream.Exchange().trees_size(), 1);
   EXPECT_THAT(stream.response.trees(0).token_ids(), IsEmpty());
   EXPECT_EQ(stream.response.trees(0).position(), 10);
@@ -43,7 +43,7 @@ TEST_F(SessionTableTest, AMaskThatLeavesNothingIsAnsweredWithAnEmptyTree) {
 
 TEST_F(SessionTableTest, MasksCountAsTokensUntilTheNextRequest) {
   Stream stream(*this);
-  stream.Open(1, kText, 1).set_allowed_tokens(MaskBytes({4}, 33));
+  stream.Open(1, kSessionText, 1).set_allowed_tokens(MaskBytes({4}, 33));
   stream.Apply();
   EXPECT_EQ(metrics_.tokens.Value(), 10 + 2);
   stream.Advance(1, 10, {}, 1).set_allowed_tokens(MaskBytes({4}, 32));
@@ -60,7 +60,7 @@ TEST_F(SessionTableTest, MasksCountAsTokensUntilTheNextRequest) {
 
 TEST_F(SessionTableTest, AMaskWithoutRoomIsLeftOut) {
   Stream stream(*this);
-  stream.Open(1, kText, 1).set_allowed_tokens(MaskBytes({4}, 32 * 241));
+  stream.Open(1, kSessionText, 1).set_allowed_tokens(MaskBytes({4}, 32 * 241));
   EXPECT_THAT(stream.Exchange().trees(0).token_ids(), ElementsAre(3));
   EXPECT_EQ(stream.response.refusals_size(), 0);
   EXPECT_EQ(metrics_.tokens.Value(), 10);

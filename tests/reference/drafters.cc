@@ -90,6 +90,12 @@ Vector Attended(const Vector& q, const std::vector<Vector>& keys, const std::vec
 
 }  // namespace
 
+Vector Doubles(const std::vector<uint16_t>& bits) {
+  Vector values;
+  for (const uint16_t element : bits) values.push_back(kernels::FloatFromBf16(element));
+  return values;
+}
+
 Tensors ReadTensors(const std::string& path) {
   const weights::SafetensorsFile file = weights::SafetensorsFile::Open(path).value();
   Tensors tensors;

@@ -19,7 +19,8 @@
 namespace foretoken::reference {
 
 using Vector = std::vector<double>;
-using Tensors = std::map<std::string, Vector>;  // row-major values by name, as the file names them
+Vector Doubles(const std::vector<uint16_t>& bits);  // bf16
+using Tensors = std::map<std::string, Vector>;      // row-major values by name, as the file names them
 
 // Reads all tensors of a safetensors file: BF16, F16, F32, I64 and BOOL.
 Tensors ReadTensors(const std::string& path);

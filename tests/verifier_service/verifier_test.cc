@@ -68,7 +68,7 @@ TEST(Verifier, StartsAndServesOnlyWithTheExpectedNumericsFingerprint) {
   EXPECT_THAT(status.message(), HasSubstr("--numerics_fingerprint: expected \"these bits\", got \"foretoken-"));
 }
 
-std::string FingerprintOf(const Config& config) {
+std::string ServedFingerprint(const Config& config) {
   RunningVerifier verifier(config);
   grpc::ClientContext context;
   v1::GetModelInfoResponse info;
@@ -109,13 +109,13 @@ TEST(Verifier, ServersWithTokenizersOfDifferentSizesHaveDifferentFingerprints) {
   const testing::TempDir directory;
   Config config = DemoConfig();
   directory.CopyFrom(config.model_directory);
-  const std::string before = FingerprintOf(config);
+  const std::string before = ServedFingerprint(config);
   config.model_directory = directory.path();
-  EXPECT_EQ(FingerprintOf(config), before);
+  EXPECT_EQ(ServedFingerprint(config), before);
   nlohmann::json tokenizer = base::ReadJson(directory.path() + "/tokenizer.json").value();
   tokenizer["added_tokens"].erase(tokenizer["added_tokens"].size() - 1);
   directory.Write("tokenizer.json", tokenizer.dump());
-  const std::string after = FingerprintOf(config);
+  const std::string after = ServedFingerprint(config);
   EXPECT_NE(after, before);
   EXPECT_THAT(after, HasSubstr(" ids-4095/"));
 }
@@ -144,7 +144,7 @@ TEST(Verifier, ServesWithoutATemplateThatCannotBeParsed) {
 TEST(Verifier, RefusesAnotherFingerprintBeforeAndAfterItReadsTheWeights) {
   telemetry::Metrics metrics;
   Config config = DemoConfig();
-  const std::string fingerprint = FingerprintOf(config);
+  const std::string fingerprint = ServedFingerprint(config);
   for (const std::string& expected : {"x" + fingerprint, fingerprint + "0", fingerprint.substr(0, 40)}) {
     config.numerics_fingerprint = expected;
     const bool begins_alike = absl::StartsWith(expected, fingerprint);

@@ -12,15 +12,15 @@
 namespace foretoken::verifier {
 namespace {
 
-using Json = nlohmann::ordered_json;  // properties come in the schema's order
+using OrderedJson = nlohmann::ordered_json;  // properties come in the schema's order
 
-bool IsTyped(const Json& schema, const Json& type) {
+bool IsTyped(const OrderedJson& schema, const OrderedJson& type) {
   const auto found = schema.find("type");
   if (found == schema.end()) return false;
   return found->is_array() ? std::count(found->begin(), found->end(), type) > 0 : *found == type;
 }
 
-bool AddItems(Json& schema) {
+bool AddItems(OrderedJson& schema) {
   if (!schema.contains("minItems") || !schema["minItems"].is_number_unsigned()) return false;
   if (schema.contains("items") || schema.contains("unevaluatedItems")) return false;
   if (!IsTyped(schema, "array") && !schema.contains("prefixItems")) return false;
@@ -31,7 +31,7 @@ bool AddItems(Json& schema) {
 }
 
 // A property that cannot be there may go where no other name may be there either.
-bool DropImpossibleProperties(Json& schema) {
+bool DropImpossibleProperties(OrderedJson& schema) {
   if (!schema.contains("properties") || !schema["properties"].is_object()) return false;
   for (const char* const others : {"additionalProperties", "unevaluatedProperties"}) {
     if (schema.contains(others) && schema[others] != false) return false;
@@ -39,9 +39,9 @@ bool DropImpossibleProperties(Json& schema) {
   if (schema.contains("patternProperties")) return false;
   const auto is_required = [&](const std::string& name) {
     if (!schema.contains("required")) return false;
-    return std::count(schema["required"].begin(), schema["required"].end(), Json(name)) > 0;
+    return std::count(schema["required"].begin(), schema["required"].end(), OrderedJson(name)) > 0;
   };
-  Json kept = Json::object();
+  OrderedJson kept = OrderedJson::object();
   for (const auto& [name, value] : schema["properties"].items()) {
     if (value != false || is_required(name)) kept[name] = value;
   }
@@ -51,7 +51,7 @@ bool DropImpossibleProperties(Json& schema) {
 }
 
 // No integer lies between a bound and the next integer inside.
-bool RoundBounds(Json& schema) {
+bool RoundBounds(OrderedJson& schema) {
   constexpr double kMostRounded = 0x1p53;  // larger doubles are integers
   if (!IsTyped(schema, "integer") || IsTyped(schema, "number")) return false;
   bool has_rounded = false;
@@ -67,7 +67,7 @@ bool RoundBounds(Json& schema) {
 }
 
 // Returns whether anything changed.
-bool Rewrite(Json& schema) {
+bool Rewrite(OrderedJson& schema) {
   if (!schema.is_object()) return false;
   bool has_changed = AddItems(schema);
   has_changed |= DropImpossibleProperties(schema);
@@ -83,13 +83,13 @@ bool Rewrite(Json& schema) {
     if (is_in(kOthers) && value.is_object()) {
       has_changed |= Rewrite(value);
     } else if ((is_in(kOthers) && value.is_array()) || (is_in(kMaps) && value.is_object())) {
-      for (Json& one : value) has_changed |= Rewrite(one);
+      for (OrderedJson& one : value) has_changed |= Rewrite(one);
     }
   }
   return has_changed;
 }
 
-bool RewriteTag(Json& tag) {
+bool RewriteTag(OrderedJson& tag) {
   bool has_changed = false;
   for (const auto& [key, value] : tag.items()) {
     if (tag.is_object() && key == "json_schema") {
@@ -101,8 +101,8 @@ bool RewriteTag(Json& tag) {
   return has_changed;
 }
 
-std::string RewriteWith(bool (*rewrite)(Json&), const std::string& text) {
-  absl::StatusOr<Json> json = base::ParseOrderedJson(text, "schema");
+std::string RewriteWith(bool (*rewrite)(OrderedJson&), const std::string& text) {
+  absl::StatusOr<OrderedJson> json = base::ParseOrderedJson(text, "schema");
   return json.ok() && rewrite(*json) ? json->dump() : text;
 }
 

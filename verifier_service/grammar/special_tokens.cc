@@ -12,7 +12,7 @@
 namespace foretoken::verifier {
 namespace {
 
-using Json = nlohmann::ordered_json;  // properties come in the schema's order
+using OrderedJson = nlohmann::ordered_json;  // properties come in the schema's order
 using Replacements = std::vector<std::pair<absl::string_view, std::string>>;
 
 // Stands for the mark while the text must be UTF-8. It is a noncharacter, by which no text means anything.
@@ -25,7 +25,7 @@ bool HasText(absl::string_view key) {
 }
 
 // Returns the number of marks.
-int MarkIn(Json& value, const Replacements& marked) {
+int MarkIn(OrderedJson& value, const Replacements& marked) {
   if (value.is_string()) return absl::StrReplaceAll(marked, &value.get_ref<std::string&>());
   int num_marks = 0;
   for (auto element = value.begin(); value.is_structured() && element != value.end(); ++element) {
@@ -37,7 +37,7 @@ int MarkIn(Json& value, const Replacements& marked) {
 }  // namespace
 
 std::string MarkSpecialTokens(const std::string& tag, std::span<const std::string> spellings) {
-  absl::StatusOr<Json> parsed = base::ParseOrderedJson(tag, "structural tag");
+  absl::StatusOr<OrderedJson> parsed = base::ParseOrderedJson(tag, "structural tag");
   if (!parsed.ok()) return tag;
   Replacements marked;
   for (const std::string& spelling : spellings) marked.emplace_back(spelling, absl::StrCat(kStandIn, spelling));

@@ -23,7 +23,7 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr absl::Duration kBusyPause = absl::Milliseconds(200);
-constexpr char kMethod[] = "/foretoken.v1.ProposalService/ReadProjection";
+constexpr char kReadMethod[] = "/foretoken.v1.ProposalService/ReadProjection";
 
 rpc::MessageBounds PieceBounds() {
   return {*v1::ReadProjectionResponse::descriptor(), {{.path = "data", .max_bytes = rpc::kMaxProjectionPieceBytes}}};
@@ -109,7 +109,7 @@ void ProjectionReader::ReadPiece() {
     context = context_.get();
   }
   grpc::TemplatedGenericStub<v1::ReadProjectionRequest, grpc::ByteBuffer>(channel_).UnaryCall(
-      context, kMethod, grpc::StubOptions(), &request_, &response_,
+      context, kReadMethod, grpc::StubOptions(), &request_, &response_,
       [this](const grpc::Status& status) { OnPiece(status); });
 }
 

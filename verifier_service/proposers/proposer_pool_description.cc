@@ -17,7 +17,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr char kMethod[] = "/foretoken.v1.ProposalService/DescribeProposer";
+constexpr char kDescribeMethod[] = "/foretoken.v1.ProposalService/DescribeProposer";
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void ProposerPool::Keeper::Describe(Link& link) {
   ++num_calls_;
   grpc::TemplatedGenericStub<v1::DescribeProposerRequest, grpc::ByteBuffer>(link.channel)
       .UnaryCall(
-          &call->context, kMethod, grpc::StubOptions(), &call->request, &call->response,
+          &call->context, kDescribeMethod, grpc::StubOptions(), &call->request, &call->response,
           [this, link_id = link.id, call](grpc::Status status) { OnDescribed(link_id, call, std::move(status)); });
 }
 

@@ -13,7 +13,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr char kMethod[] = "/foretoken.v1.ProposalService/Propose";
+constexpr char kProposeMethod[] = "/foretoken.v1.ProposalService/Propose";
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::shared_ptr<ReplicaStream> ReplicaStream::Start(const std::shared_ptr<grpc::
   std::shared_ptr<ReplicaStream> stream(new ReplicaStream(std::move(vocabulary_fingerprint), std::move(events)));
   stream->self_ = stream;
   grpc::TemplatedGenericStub<v1::ProposeRequest, grpc::ByteBuffer>(channel).PrepareBidiStreamingCall(
-      &stream->context_, kMethod, grpc::StubOptions(), stream.get());
+      &stream->context_, kProposeMethod, grpc::StubOptions(), stream.get());
   // Writes start outside of gRPC's events. The hold keeps the call alive for them until on_closing has returned.
   stream->AddHold();
   stream->StartRead(&stream->response_);

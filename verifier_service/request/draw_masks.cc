@@ -6,8 +6,6 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int32_t kWordBits = 32;
-
 void Allow(std::span<const int32_t> ids, int32_t num_tokens, std::vector<uint32_t>& mask) {
   for (const int32_t id : ids) {
     if (id < num_tokens) mask[id / kWordBits] |= uint32_t{1} << id % kWordBits;

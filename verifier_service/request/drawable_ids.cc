@@ -4,11 +4,6 @@
 #include <algorithm>
 
 namespace foretoken::verifier {
-namespace {
-
-constexpr int32_t kWordBits = 32;
-
-}  // namespace
 
 DrawableIds::DrawableIds(const tokenizer::Vocabulary& vocabulary, int64_t num_rows, kernels::Backend& backend)
     : num_tokens_(static_cast<int32_t>(std::min<int64_t>(static_cast<int64_t>(vocabulary.num_ids()), num_rows))),

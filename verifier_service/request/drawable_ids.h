@@ -35,6 +35,8 @@ class DrawableIds {
   kernels::Buffer mask_;
 };
 
+inline constexpr int32_t kWordBits = 32;  // the ids of one word of a mask
+
 // Copies the words to the backend's memory.
 kernels::Buffer UploadMask(std::span<const uint32_t> words, kernels::Backend& backend);
 

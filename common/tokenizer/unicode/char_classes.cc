@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/tokenizer/unicode/unicode_tables.h"
 #include "common/tokenizer/unicode/utf8.h"
 #include "kernels/check.h"
 
 namespace foretoken::tokenizer {
 namespace {
 
-constexpr char32_t kNumCodePoints = 0x110000;
 constexpr size_t kMaxSymbols = 256;
 constexpr uint8_t kLineFeed = '\n';
 

@@ -14,7 +14,6 @@
 namespace foretoken::tokenizer {
 namespace {
 
-constexpr char32_t kNumCodePoints = 0x110000;
 constexpr char32_t kFirstMark = 0x300;  // each character below is its own NFC and combines with no character before it
 
 // Hangul, with the names of section 3.12.

@@ -12,6 +12,8 @@
 
 namespace foretoken::tokenizer {
 
+inline constexpr char32_t kNumCodePoints = 0x110000;
+
 // [first, last]
 struct CodePointRange {
   char32_t first;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/commands/prompts.h"
+#include "client/prompt_lines.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -36,7 +36,7 @@ TEST(StepsSummary, OfPlainDecodingHasNoTreeLines) {
   EXPECT_EQ(ToText(Summarise(std::vector{MakeReport(1, 9, "a")})),
             "1 tokens in 1 steps: 1.00 a step, expected 1.00\n"
             "5.2 ms: 85.7 % forward, 9.5 % draw, 4.8 % host, 0.0 % waiting; steps took 1.00 x the predicted time\n");
-  EXPECT_EQ(ToText(Summarise({})), "no step emitted a token\n");
+  EXPECT_EQ(ToText(Summarise(std::vector<v1::StepReport>())), "no step emitted a token\n");
 }
 
 }  // namespace

@@ -226,13 +226,13 @@ TEST(GgufTokenizer, KnowsItsTemplateAndSpecialTokens) {
   EXPECT_EQ(two.for_tools, "{{ tools }}");
 }
 
-struct Fault {
+struct TokenizerFault {
   const char* name;
   void (*fill)(GgufWriter& writer);
   const char* message;
 };
 
-class GgufTokenizerFaults : public ::testing::TestWithParam<Fault> {};
+class GgufTokenizerFaults : public ::testing::TestWithParam<TokenizerFault> {};
 
 TEST_P(GgufTokenizerFaults, AreNamed) {
   GgufWriter writer;
@@ -257,54 +257,56 @@ std::vector<std::string> Nested() {
 INSTANTIATE_TEST_SUITE_P(
     All, GgufTokenizerFaults,
     ::testing::Values(
-        Fault{"NoModel", [](auto&) {}, "tokenizer.ggml.model: is missing"},
-        Fault{"Unigram", [](auto& w) { Begin(w, "t5"); }, "tokenizer.ggml.model: expected gpt2 or llama, got t5"},
-        Fault{"NoTokens", [](auto& w) { w.Add("tokenizer.ggml.model", std::string("gpt2")); },
-              "tokenizer.ggml.tokens: is missing"},
-        Fault{"NoMerges", [](auto& w) { Begin(w, "gpt2"); }, "tokenizer.ggml.merges: is missing"},
-        Fault{"NoScores", [](auto& w) { Begin(w, "llama"); }, "tokenizer.ggml.scores: is missing"},
-        Fault{"FewScores", [](auto& w) { Begin(w, "llama"), w.Add("tokenizer.ggml.scores", std::vector<float>{1}); },
-              "tokenizer.ggml.scores: expected 3 elements, one per token, got 1"},
-        Fault{"FewKinds",
-              [](auto& w) { Begin(w, "gpt2"), w.Add("tokenizer.ggml.token_type", std::vector<int32_t>{1}); },
-              "tokenizer.ggml.token_type: expected 3 elements"},
-        Fault{"UnknownKind",
-              [](auto& w) {
-                Begin(w, "gpt2"), w.Add("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 7});
-              },
-              "element 2: expected 1 to 6, got 7"},
-        Fault{"TwoTokens",
-              [](auto& w) {
-                Begin(w, "gpt2", {"a", "b", "a"});
-                w.Add("tokenizer.ggml.merges", std::vector<std::string>());
-              },
-              "elements 0 and 2 are both \"a\""},
-        Fault{"NotUtf8",
-              [](auto& w) {
-                Begin(w, "gpt2", {"a", "\xc3"});
-              },
-              "tokenizer.ggml.tokens: element 1: expected UTF-8 text, got other bytes"},
-        Fault{"FarId", [](auto& w) { Begin(w, "gpt2"), w.Add("tokenizer.ggml.eos_token_id", uint32_t{3}); },
-              "tokenizer.ggml.eos_token_id: expected an id below the number of tokens 3, got 3"},
-        Fault{"NoBos",
-              [](auto& w) {
-                Begin(w, "gpt2");
-                w.Add("tokenizer.ggml.merges", std::vector<std::string>());
-                w.Add("tokenizer.ggml.add_bos_token", true);
-              },
-              "tokenizer.ggml.bos_token_id: is missing, but"},
-        Fault{"StrangeMerge",
-              [](auto& w) {
-                Begin(w, "gpt2");
-                w.Add("tokenizer.ggml.merges", std::vector<std::string>{"a c"});
-              },
-              "model.merges[0]"},
-        Fault{"ManyWaysToCut",
-              [](auto& w) {
-                Begin(w, "llama", Nested());
-                w.Add("tokenizer.ggml.scores", std::vector<float>(1000, 1.f));
-              },
-              "made of each other in too many ways"}),
+        TokenizerFault{"NoModel", [](auto&) {}, "tokenizer.ggml.model: is missing"},
+        TokenizerFault{"Unigram", [](auto& w) { Begin(w, "t5"); },
+                       "tokenizer.ggml.model: expected gpt2 or llama, got t5"},
+        TokenizerFault{"NoTokens", [](auto& w) { w.Add("tokenizer.ggml.model", std::string("gpt2")); },
+                       "tokenizer.ggml.tokens: is missing"},
+        TokenizerFault{"NoMerges", [](auto& w) { Begin(w, "gpt2"); }, "tokenizer.ggml.merges: is missing"},
+        TokenizerFault{"NoScores", [](auto& w) { Begin(w, "llama"); }, "tokenizer.ggml.scores: is missing"},
+        TokenizerFault{"FewScores",
+                       [](auto& w) { Begin(w, "llama"), w.Add("tokenizer.ggml.scores", std::vector<float>{1}); },
+                       "tokenizer.ggml.scores: expected 3 elements, one per token, got 1"},
+        TokenizerFault{"FewKinds",
+                       [](auto& w) { Begin(w, "gpt2"), w.Add("tokenizer.ggml.token_type", std::vector<int32_t>{1}); },
+                       "tokenizer.ggml.token_type: expected 3 elements"},
+        TokenizerFault{"UnknownKind",
+                       [](auto& w) {
+                         Begin(w, "gpt2"), w.Add("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 7});
+                       },
+                       "element 2: expected 1 to 6, got 7"},
+        TokenizerFault{"TwoTokens",
+                       [](auto& w) {
+                         Begin(w, "gpt2", {"a", "b", "a"});
+                         w.Add("tokenizer.ggml.merges", std::vector<std::string>());
+                       },
+                       "elements 0 and 2 are both \"a\""},
+        TokenizerFault{"NotUtf8",
+                       [](auto& w) {
+                         Begin(w, "gpt2", {"a", "\xc3"});
+                       },
+                       "tokenizer.ggml.tokens: element 1: expected UTF-8 text, got other bytes"},
+        TokenizerFault{"FarId", [](auto& w) { Begin(w, "gpt2"), w.Add("tokenizer.ggml.eos_token_id", uint32_t{3}); },
+                       "tokenizer.ggml.eos_token_id: expected an id below the number of tokens 3, got 3"},
+        TokenizerFault{"NoBos",
+                       [](auto& w) {
+                         Begin(w, "gpt2");
+                         w.Add("tokenizer.ggml.merges", std::vector<std::string>());
+                         w.Add("tokenizer.ggml.add_bos_token", true);
+                       },
+                       "tokenizer.ggml.bos_token_id: is missing, but"},
+        TokenizerFault{"StrangeMerge",
+                       [](auto& w) {
+                         Begin(w, "gpt2");
+                         w.Add("tokenizer.ggml.merges", std::vector<std::string>{"a c"});
+                       },
+                       "model.merges[0]"},
+        TokenizerFault{"ManyWaysToCut",
+                       [](auto& w) {
+                         Begin(w, "llama", Nested());
+                         w.Add("tokenizer.ggml.scores", std::vector<float>(1000, 1.f));
+                       },
+                       "made of each other in too many ways"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string DirectoryOf(const std::string& model) { return testing::SourcePath("tests/cases/models/") + model; }
+std::string ModelDirectory(const std::string& model) { return testing::SourcePath("tests/cases/models/") + model; }
 
 std::shared_ptr<const weights::Checkpoint> Open(const std::string& directory) {
   return std::make_shared<const weights::Checkpoint>(weights::Checkpoint::Open(directory).value());
@@ -54,16 +54,16 @@ testing::LoadedModel LoadWithTwoExperts(const std::string& directory, const test
   return loaded;
 }
 
-struct Mode {
+struct BoundedMode {
   const char* model;
   int num_ranks = 1;
   const char* weights = "none";
 };
 
-class BoundedExperts : public ::testing::TestWithParam<Mode> {};
+class BoundedExperts : public ::testing::TestWithParam<BoundedMode> {};
 
 TEST_P(BoundedExperts, GiveTheBitsOfAllExperts) {
-  const std::string directory = DirectoryOf(GetParam().model);
+  const std::string directory = ModelDirectory(GetParam().model);
   const testing::LoadOptions options = {
       .num_ranks = GetParam().num_ranks, .quantization = {.weights = GetParam().weights}, .device = "cpu"};
   testing::LoadedModel all = testing::LoadModel(directory, options), some = LoadWithTwoExperts(directory, options);
@@ -79,9 +79,10 @@ TEST_P(BoundedExperts, GiveTheBitsOfAllExperts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BoundedExperts,
-                         ::testing::Values(Mode{"mixtral"}, Mode{"qwen3-moe", 2}, Mode{"glm4-moe", 2}, Mode{"gpt-oss"},
-                                           Mode{"gpt-oss", 2}, Mode{"gpt-oss-plain"}, Mode{"mixtral", 1, "int4"},
-                                           Mode{"qwen3-moe", 1, "int8"}),
+                         ::testing::Values(BoundedMode{"mixtral"}, BoundedMode{"qwen3-moe", 2},
+                                           BoundedMode{"glm4-moe", 2}, BoundedMode{"gpt-oss"},
+                                           BoundedMode{"gpt-oss", 2}, BoundedMode{"gpt-oss-plain"},
+                                           BoundedMode{"mixtral", 1, "int4"}, BoundedMode{"qwen3-moe", 1, "int8"}),
                          [](const auto& info) {
                            std::string name = std::string(info.param.model) + "_" + info.param.weights + "_" +
                                               std::to_string(info.param.num_ranks);
@@ -93,8 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Models, BoundedExperts,
 OpenedModel OpenTiny(const std::string& model, int32_t num_ranks) {
   OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
   opened.ranks = testing::MakeRanks({.num_ranks = num_ranks, .device = "cpu"});
-  opened.config = LoadModelConfig(DirectoryOf(model)).value();
-  opened.weights = std::make_unique<quantization::OpenedWeights>(Open(DirectoryOf(model)));
+  opened.config = LoadModelConfig(ModelDirectory(model)).value();
+  opened.weights = std::make_unique<quantization::OpenedWeights>(Open(ModelDirectory(model)));
   return opened;
 }
 

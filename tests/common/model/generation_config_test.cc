@@ -19,7 +19,9 @@ using ::testing::HasSubstr;
 using testing::SourcePath;
 using Ids = std::vector<int64_t>;
 
-absl::StatusOr<GenerationConfig> Parse(const std::string& text) { return ParseGenerationConfig(text, "g.json"); }
+absl::StatusOr<GenerationConfig> ParseGeneration(const std::string& text) {
+  return ParseGenerationConfig(text, "g.json");
+}
 
 TEST(GenerationConfig, ReadsRecommendations) {
   const auto config = LoadGenerationConfig(SourcePath("tests/cases/models/qwen2"));
@@ -47,12 +49,12 @@ TEST(GenerationConfig, IsEmptyIfTheFileIsAbsent) {
 }
 
 TEST(GenerationConfig, DoSampleFalseIsGreedy) {
-  EXPECT_EQ(Parse(R"({"do_sample":false,"temperature":0.6})")->temperature, 0);
-  EXPECT_EQ(Parse(R"({"do_sample":true,"temperature":0.6})")->temperature, 0.6f);
-  EXPECT_EQ(Parse(R"({"temperature":0.6})")->temperature, 0.6f);
+  EXPECT_EQ(ParseGeneration(R"({"do_sample":false,"temperature":0.6})")->temperature, 0);
+  EXPECT_EQ(ParseGeneration(R"({"do_sample":true,"temperature":0.6})")->temperature, 0.6f);
+  EXPECT_EQ(ParseGeneration(R"({"temperature":0.6})")->temperature, 0.6f);
 }
 
-struct BadConfig {
+struct BadGenerationConfig {
   const char* what;
   const char* text;
   const char* message;
@@ -60,7 +62,7 @@ struct BadConfig {
 
 const std::string kDeepNesting = "{\"x\": " + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
 
-const BadConfig kBadConfigs[] = {
+const BadGenerationConfig kBadGenerationConfigs[] = {
     {"NoJson", "{", "g.json: not valid JSON"},
     {"DeepNesting", kDeepNesting.c_str(), "g.json: expected JSON of at most 64 nested levels"},
     {"NegativeEos", R"({"eos_token_id":-1})", "g.json: eos_token_id expects ids of at least 0, got -1"},
@@ -78,15 +80,15 @@ const BadConfig kBadConfigs[] = {
     {"PenaltyIsZeroAsAFloat", R"({"repetition_penalty":1e-300})", "repetition_penalty expects above 0"},
 };
 
-class BadGeneration : public ::testing::TestWithParam<BadConfig> {};
+class BadGeneration : public ::testing::TestWithParam<BadGenerationConfig> {};
 
 TEST_P(BadGeneration, IsRefusedByName) {
-  const absl::Status status = Parse(GetParam().text).status();
+  const absl::Status status = ParseGeneration(GetParam().text).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(GenerationConfig, BadGeneration, ::testing::ValuesIn(kBadConfigs),
+INSTANTIATE_TEST_SUITE_P(GenerationConfig, BadGeneration, ::testing::ValuesIn(kBadGenerationConfigs),
                          [](const auto& info) { return std::string(info.param.what); });
 
 }  // namespace

@@ -33,7 +33,7 @@ using ::testing::HasSubstr;
 using testing::SourcePath;
 using testing::TempDir;
 
-std::vector<testing::Row> LogitsOf(const std::string& model, int num_ranks = 1) {
+std::vector<testing::Row> GgufLogits(const std::string& model, int num_ranks = 1) {
   testing::LoadedModel loaded = testing::LoadModel(model, {.num_ranks = num_ranks});
   const std::vector<int32_t> tokens = testing::RandomTokens(24, 300, 7);
   return testing::DecodeChain(loaded, {.tokens = tokens, .block_table = testing::Iota(0, 8), .chunks = {9, 1}});
@@ -63,7 +63,7 @@ TEST_P(GgufModels, HaveTheConfigurationAndTheLogitsOfTheirTwins) {
     EXPECT_EQ(Comparable(*config), Comparable(LoadModelConfig(directory).value()));
     for (const int num_ranks : {1, 2}) {
       if (config->num_kv_heads % num_ranks != 0) continue;
-      EXPECT_TRUE(testing::SameBits(LogitsOf(twin.path, num_ranks), LogitsOf(directory, num_ranks)));
+      EXPECT_TRUE(testing::SameBits(GgufLogits(twin.path, num_ranks), GgufLogits(directory, num_ranks)));
     }
   }
 }
@@ -107,8 +107,8 @@ TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
   const Twin floats(testing::GgufTwin(directory, {.encode = encoder(ValuesOfRandomBlocks)}));
   const bool is_bf16 = testing::TestDevice() != "cpu";
   for (const int num_ranks : {1, 2}) {
-    const std::vector<testing::Row> rows = LogitsOf(blocks.path, num_ranks),
-                                    expected = LogitsOf(floats.path, num_ranks);
+    const std::vector<testing::Row> rows = GgufLogits(blocks.path, num_ranks),
+                                    expected = GgufLogits(floats.path, num_ranks);
     if (is_bf16) {
       EXPECT_TRUE(testing::SameBits(rows, expected));
       continue;
@@ -147,14 +147,14 @@ TEST(GgufModel, OfMixedTypesKeepsIntegersEverywhere) {
     EXPECT_EQ(bits(layer.gate_up), 6);
     EXPECT_EQ(bits(layer.down), 10);
   }
-  EXPECT_EQ(LogitsOf(twin.path, 2).size(), 24u);
+  EXPECT_EQ(GgufLogits(twin.path, 2).size(), 24u);
 }
 
 TEST(GgufModel, InF16HasTheLogitsOfItsTwin) {
   const std::string directory = SourcePath("tests/cases/models/llama-yarn");  // stored as F16
   const Twin twin(testing::GgufTwin(directory, {.encode = testing::InF16}));
   EXPECT_EQ(Comparable(LoadModelConfig(twin.path).value()), Comparable(LoadModelConfig(directory).value()));
-  EXPECT_TRUE(testing::SameBits(LogitsOf(twin.path), LogitsOf(directory)));
+  EXPECT_TRUE(testing::SameBits(GgufLogits(twin.path), GgufLogits(directory)));
 }
 
 // The file has the divisors of the frequencies in single precision, not the numbers that they come from.
@@ -164,7 +164,7 @@ TEST(GgufModel, WithOtherFrequenciesThanLlama3sIsNearItsTwin) {
   const ModelConfig config = LoadModelConfig(twin.path).value();
   EXPECT_TRUE(std::holds_alternative<DivisorScaling>(config.rope.scaling));
   EXPECT_TRUE(config.tie_word_embeddings);
-  const std::vector<testing::Row> rows = LogitsOf(twin.path), expected = LogitsOf(directory);
+  const std::vector<testing::Row> rows = GgufLogits(twin.path), expected = GgufLogits(directory);
   for (size_t row = 0; row < rows.size(); ++row) {
     for (size_t i = 0; i < rows[row].size(); ++i) EXPECT_NEAR(rows[row][i], expected[row][i], 1e-2) << row;
   }
@@ -197,7 +197,7 @@ TEST(GgufModel, InPartsIsTheWhole) {
   }
   for (const std::string& path : paths) {
     EXPECT_EQ(LoadModelConfig(path).value(), LoadModelConfig(twin.path).value());
-    EXPECT_TRUE(testing::SameBits(LogitsOf(path), LogitsOf(twin.path)));
+    EXPECT_TRUE(testing::SameBits(GgufLogits(path), GgufLogits(twin.path)));
   }
   EXPECT_THAT(LoadModelConfig(dir.Write("other.gguf", parts[0].Bytes())).status().ToString(),
               HasSubstr("split.count: expected a file named NAME-00001-of-00003.gguf"));

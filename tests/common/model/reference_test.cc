@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using testing::SourcePath;
 
-json ReadJson(const std::string& path) { return json::parse(base::ReadFile(path).value()); }
+json ReadJsonFile(const std::string& path) { return json::parse(base::ReadFile(path).value()); }
 
 class TinyModelForward : public ::testing::TestWithParam<const char*> {
  protected:
@@ -34,7 +34,7 @@ class TinyModelForward : public ::testing::TestWithParam<const char*> {
 TEST_P(TinyModelForward, ReferenceReproducesTransformers) {
   const auto model = Transformer::Load(directory_, Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
-  const json cases = ReadJson(directory_ + "/reference.json")["cases"];
+  const json cases = ReadJsonFile(directory_ + "/reference.json")["cases"];
   ASSERT_EQ(cases.size(), 4);
   double worst = 0;
   for (const json& reference : cases) {
@@ -55,7 +55,7 @@ TEST_P(TinyModelForward, ReferenceReproducesTransformers) {
 TEST_P(TinyModelForward, ReferenceContinuesGreedilyAsTransformers) {
   const auto model = Transformer::Load(directory_, Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
-  const json reference = ReadJson(directory_ + "/reference.json")["cases"][2];
+  const json reference = ReadJsonFile(directory_ + "/reference.json")["cases"][2];
   auto context = reference["token_ids"].get<std::vector<int64_t>>();
   for (const json& expected : reference["greedy_token_ids"]) {
     const auto logits = model->Logits(context, std::vector<size_t>{context.size() - 1})[0];
@@ -69,7 +69,7 @@ TEST_P(TinyModelForward, RoundingToBf16MovesLogitsALittle) {
   const auto exact = Transformer::Load(directory_, Rounding::kNone);
   const auto rounded = Transformer::Load(directory_, Rounding::kBf16);
   ASSERT_TRUE(exact.ok() && rounded.ok());
-  const json reference = ReadJson(directory_ + "/reference.json")["cases"][1];
+  const json reference = ReadJsonFile(directory_ + "/reference.json")["cases"][1];
   const auto token_ids = reference["token_ids"].get<std::vector<int64_t>>();
   const std::vector<size_t> last = {token_ids.size() - 1};
   const auto exact_row = exact->Logits(token_ids, last)[0];
@@ -97,7 +97,8 @@ TEST_P(Wrong, MovesTheLogits) {
   model::ModelConfig config = right->config();
   GetParam().spoil(config);
   ASSERT_NE(config, right->config());
-  const auto token_ids = ReadJson(directory + "/reference.json")["cases"][2]["token_ids"].get<std::vector<int64_t>>();
+  const auto token_ids =
+      ReadJsonFile(directory + "/reference.json")["cases"][2]["token_ids"].get<std::vector<int64_t>>();
   const std::vector<size_t> last = {token_ids.size() - 1};
   const auto expected = right->Logits(token_ids, last)[0], logits = right->With(config).Logits(token_ids, last)[0];
   double worst = 0;
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Switch, Wrong, ::testing::ValuesIn(testing::kWrongSwitc
 TEST(DemoModel, ReferenceReproducesItsPublishedLogits) {
   const auto model = Transformer::Load(SourcePath("deploy/demo/target"), Rounding::kNone);
   ASSERT_TRUE(model.ok()) << model.status();
-  const json cases = ReadJson(SourcePath("deploy/demo/reference.json"))["cases"];
+  const json cases = ReadJsonFile(SourcePath("deploy/demo/reference.json"))["cases"];
   ASSERT_EQ(cases.size(), 12);
   for (const json& reference : cases) {
     const auto token_ids = reference["token_ids"].get<std::vector<int64_t>>();

@@ -81,13 +81,13 @@ class StackedTwin {
   std::string data_;
 };
 
-struct Mode {
+struct StackedMode {
   const char* model;
   int num_ranks = 1;
   const char* weights = "none";
 };
 
-class StackedExperts : public ::testing::TestWithParam<Mode> {};
+class StackedExperts : public ::testing::TestWithParam<StackedMode> {};
 
 TEST_P(StackedExperts, GiveTheBitsOfSingleMatrices) {
   const StackedTwin twin(GetParam().model);
@@ -102,8 +102,9 @@ TEST_P(StackedExperts, GiveTheBitsOfSingleMatrices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StackedExperts,
-                         ::testing::Values(Mode{"qwen3-moe"}, Mode{"qwen3-moe", 2}, Mode{"qwen3-moe-mixed"},
-                                           Mode{"glm4-moe"}, Mode{"mixtral"}, Mode{"mixtral", 1, "int4"}),
+                         ::testing::Values(StackedMode{"qwen3-moe"}, StackedMode{"qwen3-moe", 2},
+                                           StackedMode{"qwen3-moe-mixed"}, StackedMode{"glm4-moe"},
+                                           StackedMode{"mixtral"}, StackedMode{"mixtral", 1, "int4"}),
                          [](const auto& info) {
                            std::string name = std::string(info.param.model) + "_" + info.param.weights + "_" +
                                               std::to_string(info.param.num_ranks);

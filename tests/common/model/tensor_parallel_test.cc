@@ -31,7 +31,7 @@ using testing::LoadedModel;
 // The tolerance of transformer_test.cc, 3e-2 for logits of size 1, holds for any number of ranks. R partial sums added
 // in f32 round R - 1 times more, each by 6e-8 of a sum, and such roundoff only moves a bf16 input to its neighbour now
 // and then. A wrong weight on a rank makes a difference of size 1.
-constexpr double kTolerance = 3e-2;
+constexpr double kParallelTolerance = 3e-2;
 
 void ExpectTheReferenceAtEveryDegree(const std::string& directory, int max_ranks) {
   const auto reference = reference::Transformer::Load(directory, reference::Rounding::kBf16);
@@ -48,7 +48,7 @@ void ExpectTheReferenceAtEveryDegree(const std::string& directory, int max_ranks
     for (size_t i = 0; i < positions.size(); ++i) {
       ASSERT_EQ(rows[positions[i]].size(), expected[i].size());
       for (size_t v = 0; v < expected[i].size(); ++v) {
-        ASSERT_NEAR(rows[positions[i]][v], expected[i][v], kTolerance)
+        ASSERT_NEAR(rows[positions[i]][v], expected[i][v], kParallelTolerance)
             << num_ranks << " ranks, position " << positions[i] << " token " << v;
       }
     }
@@ -126,9 +126,9 @@ TEST(TensorParallelLoading, ReportsOneProgressOfAllRanks) {
   EXPECT_EQ(model.kv.ranks.size(), 2);
 }
 
-class CountingBackend final : public testing::ForwardingBackend {
+class SumCountingBackend final : public testing::ForwardingBackend {
  public:
-  CountingBackend(std::unique_ptr<kernels::Backend> backend, int* num_waits)
+  SumCountingBackend(std::unique_ptr<kernels::Backend> backend, int* num_waits)
       : ForwardingBackend(std::move(backend)), num_waits_(num_waits) {}
 
   void Synchronize() override {
@@ -147,7 +147,7 @@ TEST(TensorParallelTransformer, WaitsForTheDeviceOfEveryRank) {
   std::vector<std::unique_ptr<kernels::Backend>> backends;
   for (int rank = 0; rank < 2; ++rank) {
     kernels::MadeBackend made = kernels::MakeBackend({.num_threads = 2, .rank = rank, .num_ranks = 2});
-    backends.push_back(std::make_unique<CountingBackend>(std::move(made.backend), &num_waits[rank]));
+    backends.push_back(std::make_unique<SumCountingBackend>(std::move(made.backend), &num_waits[rank]));
   }
   opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
   const ContextPlan context = {.max_context_tokens = 64, .num_blocks = 4};

@@ -25,7 +25,7 @@ using testing::QuantizedLayer;
 
 constexpr int64_t kOutputs = 64, kInputs = 128;
 
-const QuantizedFormat& FormatOf(const std::string& name) {
+const QuantizedFormat& FormatNamed(const std::string& name) {
   for (const QuantizedFormat& format : QuantizedFormats()) {
     if (format.name == name) return format;
   }
@@ -180,7 +180,7 @@ const Refusal kRefusals[] = {
 TEST(FindWeight, RefusesWhatDoesNotFitByName) {
   for (const Refusal& refusal : kRefusals) {
     testing::RandomValues random(1);
-    const QuantizedFormat& format = FormatOf(refusal.format);
+    const QuantizedFormat& format = FormatNamed(refusal.format);
     const nlohmann::json config = {{"quantization_config", format.config}};
     QuantizedLayer layer = format.make(kOutputs, kInputs, random);
     refusal.change(layer.tensors);
@@ -194,7 +194,7 @@ TEST(FindWeight, RefusesWhatDoesNotFitByName) {
 
 TEST(FindWeight, KeepsAPlainWeightPlainWhateverIsDeclared) {
   testing::RandomValues random(1);
-  const QuantizedLayer layer = FormatOf("awq").make(kOutputs, kInputs, random);
+  const QuantizedLayer layer = FormatNamed("awq").make(kOutputs, kInputs, random);
   for (const bool is_beside_others : {false, true}) {
     testing::RawTensors all;
     if (is_beside_others) testing::AddLayer("x", layer.tensors, all);
@@ -213,7 +213,7 @@ TEST(FindWeight, KeepsAPlainWeightPlainWhateverIsDeclared) {
 TEST(OpenedWeights, OpenEachWeightOnceAndRememberNoError) {
   testing::RandomValues random(1);
   testing::RawTensors all;
-  testing::AddLayer("x", FormatOf("gptq_4_index").make(kOutputs, kInputs, random).tensors, all);
+  testing::AddLayer("x", FormatNamed("gptq_4_index").make(kOutputs, kInputs, random).tensors, all);
   const testing::TempDir dir;
   dir.Write("model.safetensors", testing::SafetensorsOf(all));
   const auto checkpoint = std::make_shared<const weights::Checkpoint>(weights::Checkpoint::Open(dir.path()).value());

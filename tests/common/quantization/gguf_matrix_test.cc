@@ -25,7 +25,7 @@ using kernels::Shape;
 using reference::GgufType;
 using ::testing::HasSubstr;
 
-constexpr int64_t kRows = 48, kInputs = 512, kHeadDim = 16;
+constexpr int64_t kRows = 48, kColumns = 512, kHeadDim = 16;
 
 // Random blocks. Bytes are any bytes, but the F16 are finite: their exponents are below 31.
 std::string RandomBlocks(const GgufType& type, int64_t num_blocks, uint32_t seed) {
@@ -45,26 +45,26 @@ std::string RandomBlocks(const GgufType& type, int64_t num_blocks, uint32_t seed
 }
 
 // A matrix in a file of its own, as the layer's q (rows interleaved) or its o.
-struct Stored {
+struct StoredGguf {
   testing::TempDir dir;
   weights::Checkpoint checkpoint;
   FoundWeight weight;
 
-  Stored(const GgufType& type, const std::string& bytes, const std::string& role)
+  StoredGguf(const GgufType& type, const std::string& bytes, const std::string& role)
       : checkpoint(Open(type, bytes, role)), weight(Find(role)) {}
 
   weights::Checkpoint Open(const GgufType& type, const std::string& bytes, const std::string& role) const {
     testing::GgufWriter writer;
     writer.Add("general.architecture", std::string("llama"));
-    writer.Add("llama.embedding_length", uint32_t{kInputs});
-    writer.Add("llama.attention.head_count", uint32_t{kInputs / kHeadDim});
+    writer.Add("llama.embedding_length", uint32_t{kColumns});
+    writer.Add("llama.attention.head_count", uint32_t{kColumns / kHeadDim});
     writer.AddTensor(
-        {.name = "blk.0.attn_" + role + ".weight", .type = type.id, .shape = {kRows, kInputs}, .bytes = bytes});
+        {.name = "blk.0.attn_" + role + ".weight", .type = type.id, .shape = {kRows, kColumns}, .bytes = bytes});
     return weights::Checkpoint::Open(dir.Write("x.gguf", writer.Bytes())).value();
   }
   FoundWeight Find(const std::string& role) const {
     const std::string name = "model.layers.0.self_attn." + std::string(role == "q" ? "q_proj" : "o_proj") + ".weight";
-    absl::StatusOr<FoundWeight> found = FindWeight(checkpoint, name, Shape(kRows, kInputs), {});
+    absl::StatusOr<FoundWeight> found = FindWeight(checkpoint, name, Shape(kRows, kColumns), {});
     EXPECT_TRUE(found.ok()) << found.status();
     return *std::move(found);
   }
@@ -83,10 +83,10 @@ int64_t FileRow(int64_t row) {
 std::vector<float> ReferenceValues(const GgufType& type, const std::string& bytes, bool is_interleaved) {
   std::vector<float> values;
   const auto* blocks = reinterpret_cast<const uint8_t*>(bytes.data());
-  const int64_t row_blocks = kInputs / type.block_values;
+  const int64_t row_blocks = kColumns / type.block_values;
   for (int64_t row = 0; row < kRows; ++row) {
     const int64_t first_block = (is_interleaved ? FileRow(row) : row) * row_blocks;
-    for (int64_t i = 0; i < kInputs; ++i) {
+    for (int64_t i = 0; i < kColumns; ++i) {
       const uint8_t* block = blocks + (first_block + i / type.block_values) * type.block_bytes;
       values.push_back(reference::GgufValue(type.name, block, i % type.block_values));
     }
@@ -96,16 +96,16 @@ std::vector<float> ReferenceValues(const GgufType& type, const std::string& byte
 
 class GgufMatrix : public ::testing::TestWithParam<GgufType> {
  protected:
-  const std::string bytes_ = RandomBlocks(GetParam(), kRows* kInputs / GetParam().block_values, 3);
+  const std::string bytes_ = RandomBlocks(GetParam(), kRows* kColumns / GetParam().block_values, 3);
 };
 
 TEST_P(GgufMatrix, HoldsTheReferencesValues) {
   for (const std::string role : {"q", "output"}) {
-    const Stored stored(GetParam(), bytes_, role);
+    const StoredGguf stored(GetParam(), bytes_, role);
     ASSERT_NE(stored.weight.stored, nullptr);
-    std::vector<float> values(kRows * kInputs);
+    std::vector<float> values(kRows * kColumns);
     stored.weight.stored->ReadValues(0, 5, values.data());
-    stored.weight.stored->ReadValues(5, kRows - 5, values.data() + 5 * kInputs);
+    stored.weight.stored->ReadValues(5, kRows - 5, values.data() + 5 * kColumns);
     const std::vector<float> expected = ReferenceValues(GetParam(), bytes_, role == "q");
     for (size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected[i])) << role << " value " << i;
@@ -117,11 +117,11 @@ TEST_P(GgufMatrix, HoldsTheReferencesValues) {
 // scale * (code - center) + offset, in exact arithmetic, is the value, but for the rounding of the offset and of the
 // value itself: each is at most one part in 2^24 of the largest number that takes part.
 TEST_P(GgufMatrix, HoldsTheValuesInItsIntegers) {
-  const Stored stored(GetParam(), bytes_, "q");
+  const StoredGguf stored(GetParam(), bytes_, "q");
   const kernels::IntegerGroups groups = stored.weight.stored->groups().value();
-  const int64_t row_groups = kInputs / groups.group_size;
-  std::vector<uint8_t> codes(kRows * kInputs);
-  std::vector<float> scales(kRows * row_groups), offsets(kRows * row_groups), values(kRows * kInputs);
+  const int64_t row_groups = kColumns / groups.group_size;
+  std::vector<uint8_t> codes(kRows * kColumns);
+  std::vector<float> scales(kRows * row_groups), offsets(kRows * row_groups), values(kRows * kColumns);
   stored.weight.stored->ReadGroups(0, kRows, codes.data(), scales.data(), offsets.data());
   stored.weight.stored->ReadValues(0, kRows, values.data());
   const int center = 1 << (groups.bits - 1);
@@ -145,16 +145,16 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufMatrix, ::testing::ValuesIn(reference::GgufT
 TEST(GgufMatrices, StayIntegersOnTheCpu) {
   const kernels::MadeBackend made = kernels::MakeBackend({.device = "cpu", .num_threads = 1});
   for (const GgufType& type : reference::GgufTypes()) {
-    const Stored stored(type, RandomBlocks(type, kRows * kInputs / type.block_values, 3), "output");
+    const StoredGguf stored(type, RandomBlocks(type, kRows * kColumns / type.block_values, 3), "output");
     EXPECT_TRUE(made.backend->KeepsIntegers(*stored.weight.stored->groups(), 0)) << type.name;
   }
 }
 
 TEST(GgufMatrices, OfAnotherShapeOrOfHeadsInPartAreRefused) {
   const GgufType& q8 = reference::GgufTypes()[4];
-  const Stored stored(q8, RandomBlocks(q8, kRows * kInputs / 32, 3), "q");
+  const StoredGguf stored(q8, RandomBlocks(q8, kRows * kColumns / 32, 3), "q");
   const std::string name = "model.layers.0.self_attn.q_proj.weight";
-  EXPECT_THAT(FindWeight(stored.checkpoint, name, Shape(kRows, 2 * kInputs), {}).status().ToString(),
+  EXPECT_THAT(FindWeight(stored.checkpoint, name, Shape(kRows, 2 * kColumns), {}).status().ToString(),
               HasSubstr("expected Q8_0 [48, 1024], got Q8_0 [48, 512]"));
 
   testing::GgufWriter writer;

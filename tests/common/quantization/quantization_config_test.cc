@@ -72,12 +72,12 @@ TEST(QuantizationConfig, ReadsTheOldNameOfCompressedTensors) {
   EXPECT_EQ(config->bits, std::vector<int>{4});
 }
 
-struct Refusal {
+struct ConfigRefusal {
   const char* declared;
   const char* message;
 };
 
-constexpr Refusal kRefusals[] = {
+constexpr ConfigRefusal kConfigRefusals[] = {
     {R"({"quant_method":"bitsandbytes","load_in_4bit":true})",
      "config.json: quantization_config.quant_method expects compressed-tensors, gptq, awq, auto-round, fp8, "
      "fbgemm_fp8, "
@@ -134,7 +134,7 @@ constexpr Refusal kRefusals[] = {
 };
 
 TEST(QuantizationConfig, RefusesWhatIsNotReadInOneLine) {
-  for (const Refusal& refusal : kRefusals) {
+  for (const ConfigRefusal& refusal : kConfigRefusals) {
     const auto config = ReadDeclared(refusal.declared);
     EXPECT_FALSE(config.ok()) << refusal.declared;
     EXPECT_THAT(config.status().message(), HasSubstr(refusal.message));

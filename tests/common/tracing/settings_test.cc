@@ -15,10 +15,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-using Variables = std::map<std::string, std::string>;
+using VariableMap = std::map<std::string, std::string>;
 
 struct Read {
-  explicit Read(const Variables& variables)
+  explicit Read(const VariableMap& variables)
       : settings(ReadSettings(
             [&](const char* name) {
               const auto found = variables.find(name);
@@ -36,7 +36,7 @@ struct Read {
 };
 
 TEST(TraceSettings, WithoutAVariableNothingIsExported) {
-  const Read read(Variables{});
+  const Read read(VariableMap{});
   EXPECT_EQ(read.settings.endpoint.url, "");
   EXPECT_EQ(read.settings.batch.max_queued_spans, 2048u);
   EXPECT_EQ(read.settings.batch.max_batch_spans, 512u);
@@ -46,46 +46,46 @@ TEST(TraceSettings, WithoutAVariableNothingIsExported) {
 }
 
 TEST(TraceSettings, TheExporterWithoutAnEndpointMeansTheDefaultPort) {
-  EXPECT_EQ(Read(Variables{{"OTEL_TRACES_EXPORTER", "otlp"}}).settings.endpoint.url, "http://localhost:4317");
-  const Read http(Variables{{"OTEL_TRACES_EXPORTER", "otlp"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}});
+  EXPECT_EQ(Read(VariableMap{{"OTEL_TRACES_EXPORTER", "otlp"}}).settings.endpoint.url, "http://localhost:4317");
+  const Read http(VariableMap{{"OTEL_TRACES_EXPORTER", "otlp"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}});
   EXPECT_EQ(http.settings.endpoint.url, "http://localhost:4318/v1/traces");
 }
 
 TEST(TraceSettings, TheGeneralEndpointIsABaseForHttpAndTheTracesOwnIsNot) {
   const std::pair<std::string, std::string> http = {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"};
-  EXPECT_EQ(Read(Variables{http, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
+  EXPECT_EQ(Read(VariableMap{http, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
             "http://c:1/base/v1/traces");
-  EXPECT_EQ(Read(Variables{http, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
+  EXPECT_EQ(Read(VariableMap{http, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:1/base"}}).settings.endpoint.url,
             "http://c:1/base");
 }
 
 TEST(TraceSettings, AnEndpointWithoutASchemeIsSecureUnlessSaidOtherwise) {
-  EXPECT_EQ(Read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}}).settings.endpoint.url, "https://c:1");
-  EXPECT_EQ(Read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}, {"OTEL_EXPORTER_OTLP_INSECURE", "true"}})
+  EXPECT_EQ(Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}}).settings.endpoint.url, "https://c:1");
+  EXPECT_EQ(Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}, {"OTEL_EXPORTER_OTLP_INSECURE", "true"}})
                 .settings.endpoint.url,
             "http://c:1");
 }
 
 TEST(TraceSettings, CanBeSwitchedOff) {
   const std::pair<std::string, std::string> endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"};
-  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_SDK_DISABLED", "TRUE"}}).settings.endpoint.url, "");
-  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_TRACES_EXPORTER", "none"}}).settings.endpoint.url, "");
-  EXPECT_EQ(Read(Variables{endpoint, {"OTEL_SDK_DISABLED", ""}}).settings.endpoint.url,
+  EXPECT_EQ(Read(VariableMap{endpoint, {"OTEL_SDK_DISABLED", "TRUE"}}).settings.endpoint.url, "");
+  EXPECT_EQ(Read(VariableMap{endpoint, {"OTEL_TRACES_EXPORTER", "none"}}).settings.endpoint.url, "");
+  EXPECT_EQ(Read(VariableMap{endpoint, {"OTEL_SDK_DISABLED", ""}}).settings.endpoint.url,
             "http://c:1");  // empty is unset
 }
 
 TEST(TraceSettings, TheConsoleNeedsNoEndpoint) {
-  const Read read(Variables{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"}});
+  const Read read(VariableMap{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"}});
   EXPECT_TRUE(read.settings.writes_to_console);
   EXPECT_EQ(read.settings.endpoint.url, "");
   EXPECT_THAT(read.warnings, IsEmpty());
   EXPECT_FALSE(
-      Read(Variables{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_SDK_DISABLED", "true"}}).settings.writes_to_console);
+      Read(VariableMap{{"OTEL_TRACES_EXPORTER", "console"}, {"OTEL_SDK_DISABLED", "true"}}).settings.writes_to_console);
 }
 
 TEST(TraceSettings, ContextsPropagateUnlessThePropagatorsLeaveThemOut) {
   const auto propagates = [](const std::string& value) {
-    const Read read(Variables{{"OTEL_PROPAGATORS", value}});
+    const Read read(VariableMap{{"OTEL_PROPAGATORS", value}});
     EXPECT_THAT(read.warnings, IsEmpty());
     return read.settings.propagates;
   };
@@ -97,20 +97,20 @@ TEST(TraceSettings, ContextsPropagateUnlessThePropagatorsLeaveThemOut) {
 }
 
 TEST(TraceSettings, AConfigurationFileIsNotReadAndTheWarningSaysSo) {
-  const Read read(Variables{{"OTEL_CONFIG_FILE", "/etc/otel.yaml"}});
+  const Read read(VariableMap{{"OTEL_CONFIG_FILE", "/etc/otel.yaml"}});
   EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("OTEL_CONFIG_FILE: ")));
 }
 
 TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
-  const Read read(Variables{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"},
-                            {"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, b = 2"},
-                            {"OTEL_EXPORTER_OTLP_COMPRESSION", "none"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip"},
-                            {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "3000"},
-                            {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
-                            {"OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key.pem"},
-                            {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/cert.pem"}});
+  const Read read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"},
+                              {"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, b = 2"},
+                              {"OTEL_EXPORTER_OTLP_COMPRESSION", "none"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip"},
+                              {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "3000"},
+                              {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
+                              {"OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key.pem"},
+                              {"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/cert.pem"}});
   const Endpoint& endpoint = read.settings.endpoint;
   EXPECT_THAT(endpoint.headers, ElementsAre(Pair("authorization", "Bearer x"), Pair("b", "2")));
   EXPECT_TRUE(endpoint.compresses);
@@ -123,25 +123,25 @@ TEST(TraceSettings, ReadsTheRestOfTheExporterAndTheTracesOwnVariableWins) {
 
 TEST(TraceSettings, AWarningNamesTheVariableThatIsAtFault) {
   const Read own(
-      Variables{{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"}, {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"}});
+      VariableMap{{"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"}, {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"}});
   EXPECT_THAT(own.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: expected gzip or none")));
-  const Read general(Variables{{"OTEL_EXPORTER_OTLP_COMPRESSION", "lz"}});
+  const Read general(VariableMap{{"OTEL_EXPORTER_OTLP_COMPRESSION", "lz"}});
   EXPECT_THAT(general.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_COMPRESSION: expected gzip or none")));
 }
 
 TEST(TraceSettings, AnUnusableVariableOfTheTracesLeavesTheGeneralOne) {
-  const Read read(Variables{{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
-                            {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://own"},
-                            {"OTEL_EXPORTER_OTLP_ENDPOINT", "general:1"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_INSECURE", "maybe"},
-                            {"OTEL_EXPORTER_OTLP_INSECURE", "true"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "no pair"},
-                            {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"},
-                            {"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"},
-                            {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"},
-                            {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"}});
+  const Read read(VariableMap{{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
+                              {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ftp://own"},
+                              {"OTEL_EXPORTER_OTLP_ENDPOINT", "general:1"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_INSECURE", "maybe"},
+                              {"OTEL_EXPORTER_OTLP_INSECURE", "true"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "no pair"},
+                              {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "lz"},
+                              {"OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"},
+                              {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"},
+                              {"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"}});
   const Endpoint& endpoint = read.settings.endpoint;
   EXPECT_EQ(endpoint.protocol, Protocol::kHttpProtobuf);
   EXPECT_EQ(endpoint.url, "http://general:1/v1/traces");
@@ -154,21 +154,21 @@ TEST(TraceSettings, AnUnusableVariableOfTheTracesLeavesTheGeneralOne) {
 
 TEST(TraceSettings, HeadersThatHttpForbidsLeaveTheGeneralOnes) {
   const Read read(
-      Variables{{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "key=caf%C3%A9"}, {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"}});
+      VariableMap{{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "key=caf%C3%A9"}, {"OTEL_EXPORTER_OTLP_HEADERS", "a=1"}});
   EXPECT_THAT(read.settings.endpoint.headers, ElementsAre(Pair("a", "1")));
   EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("OTEL_EXPORTER_OTLP_TRACES_HEADERS: ")));
 }
 
 TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
-  const Read read(Variables{{"OTEL_BSP_SCHEDULE_DELAY", "100"},
-                            {"OTEL_BSP_EXPORT_TIMEOUT", "200"},
-                            {"OTEL_BSP_MAX_QUEUE_SIZE", "10"},
-                            {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20"},
-                            {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3"},
-                            {"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "4"},
-                            {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"},
-                            {"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "6"},
-                            {"OTEL_TRACES_SAMPLER", "always_off"}});
+  const Read read(VariableMap{{"OTEL_BSP_SCHEDULE_DELAY", "100"},
+                              {"OTEL_BSP_EXPORT_TIMEOUT", "200"},
+                              {"OTEL_BSP_MAX_QUEUE_SIZE", "10"},
+                              {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "20"},
+                              {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "3"},
+                              {"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "4"},
+                              {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"},
+                              {"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "6"},
+                              {"OTEL_TRACES_SAMPLER", "always_off"}});
   EXPECT_EQ(read.settings.batch.delay, absl::Milliseconds(100));
   EXPECT_EQ(read.settings.batch.export_timeout, absl::Milliseconds(200));
   EXPECT_EQ(read.settings.batch.max_queued_spans, 10u);
@@ -182,21 +182,21 @@ TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
 }
 
 TEST(TraceSettings, TheServicesNameHasAnOrder) {
-  EXPECT_EQ(Read(Variables{}).Resource("service.name"), "foretoken-verifier");
+  EXPECT_EQ(Read(VariableMap{}).Resource("service.name"), "foretoken-verifier");
   const std::pair<std::string, std::string> attributes = {"OTEL_RESOURCE_ATTRIBUTES",
                                                           "service.name=a,k8s.pod.name=p%2C1,telemetry.sdk.name=x"};
-  const Read read(Variables{attributes});
+  const Read read(VariableMap{attributes});
   EXPECT_EQ(read.Resource("service.name"), "a");
   EXPECT_EQ(read.Resource("k8s.pod.name"), "p,1");
   EXPECT_EQ(read.Resource("telemetry.sdk.name"), "foretoken");
-  EXPECT_EQ(Read(Variables{attributes, {"OTEL_SERVICE_NAME", "b"}}).Resource("service.name"), "b");
+  EXPECT_EQ(Read(VariableMap{attributes, {"OTEL_SERVICE_NAME", "b"}}).Resource("service.name"), "b");
 }
 
 class BadVariable : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
 TEST_P(BadVariable, IsIgnoredAndNamed) {
-  const Read read(Variables{GetParam()});
+  const Read read(VariableMap{GetParam()});
   ASSERT_THAT(read.warnings, ElementsAre(HasSubstr(GetParam().first)));
-  const Settings defaults = Read(Variables{}).settings;
+  const Settings defaults = Read(VariableMap{}).settings;
   EXPECT_EQ(read.settings.batch.max_queued_spans, defaults.batch.max_queued_spans);
   EXPECT_EQ(read.settings.endpoint.timeout, defaults.endpoint.timeout);
   EXPECT_TRUE(read.settings.propagates);
@@ -205,7 +205,7 @@ TEST_P(BadVariable, IsIgnoredAndNamed) {
   EXPECT_EQ(read.Resource("service.name"), "foretoken-verifier");
 }
 INSTANTIATE_TEST_SUITE_P(
-    Variables, BadVariable,
+    VariableMap, BadVariable,
     ::testing::Values(std::pair("OTEL_BSP_MAX_QUEUE_SIZE", "0"), std::pair("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
                       std::pair("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"), std::pair("OTEL_TRACES_SAMPLER", "sometimes"),
                       std::pair("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), std::pair("OTEL_SDK_DISABLED", "yes"),
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("OTEL_PROPAGATORS", "b3"), std::pair("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "long")));
 
 TEST(TraceSettings, AWarningDoesNotShowHeaders) {
-  const Read read(Variables{{"OTEL_EXPORTER_OTLP_HEADERS", "secret"}});
+  const Read read(VariableMap{{"OTEL_EXPORTER_OTLP_HEADERS", "secret"}});
   ASSERT_EQ(read.warnings.size(), 1u);
   EXPECT_EQ(read.warnings[0].find("\"secret\""), std::string::npos);
 }

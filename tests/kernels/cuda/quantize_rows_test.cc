@@ -17,7 +17,8 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+using testing::kInfinity;
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 struct HostRows {

@@ -25,9 +25,9 @@ using speculation::TokenTree;
 using testing::AllowIds;
 using ::testing::IsEmpty;
 
-const SessionIntroduction kGreedy = {.seed = 1, .temperature = 0};
-const SessionIntroduction kDrawn = {.seed = 2, .sample_index = 3, .temperature = 0.8f, .top_p = 0.95f};
-const SessionIntroduction kSampled = {.rule = VerificationRule::kRejectionSampling, .seed = 3};
+const SessionIntroduction kGreedyMasked = {.seed = 1, .temperature = 0};
+const SessionIntroduction kDrawnMasked = {.seed = 2, .sample_index = 3, .temperature = 0.8f, .top_p = 0.95f};
+const SessionIntroduction kSampledMasked = {.rule = VerificationRule::kRejectionSampling, .seed = 3};
 const std::vector<int32_t> kPrompt = {17, 300, 25, 40, 300, 25};
 const std::vector<int32_t> kFewIds = {5, 17, 25, 300, 2000};
 
@@ -104,7 +104,7 @@ class DraftMasks : public ::testing::Test {
 };
 
 TEST_F(DraftMasks, TheFirstGuessIsTheDrawFromTheMaskedRow) {
-  for (const SessionIntroduction& introduction : {kGreedy, kDrawn}) {
+  for (const SessionIntroduction& introduction : {kGreedyMasked, kDrawnMasked}) {
     const int32_t favourite = RootTokens(GrownFresh(introduction, kPrompt, {})).front();
     const TokenTree tree = GrownFresh(introduction, kPrompt, AllBut(favourite));
     reference::DrawInputs inputs = InputsAfter(kPrompt, introduction);
@@ -116,7 +116,7 @@ TEST_F(DraftMasks, TheFirstGuessIsTheDrawFromTheMaskedRow) {
 }
 
 TEST_F(DraftMasks, OnlyTheRootIsRestricted) {
-  const TokenTree tree = GrownFresh(kDrawn, kPrompt, AllowIds(kFewIds));
+  const TokenTree tree = GrownFresh(kDrawnMasked, kPrompt, AllowIds(kFewIds));
   for (const int32_t token_id : RootTokens(tree)) EXPECT_TRUE(AllowIds(kFewIds).Allows(token_id));
   EXPECT_TRUE(std::ranges::any_of(tree.nodes, [](const speculation::TreeNode& node) {
     return node.parent != kRootParent && !AllowIds(kFewIds).Allows(node.token_id);
@@ -125,7 +125,7 @@ TEST_F(DraftMasks, OnlyTheRootIsRestricted) {
 
 // The root is a node of the tree before, and its children were chosen without the mask.
 TEST_F(DraftMasks, ARootThatWasExpandedBeforeItsMaskGetsTheSameChildrenAsAFreshOne) {
-  for (const SessionIntroduction& introduction : {kGreedy, kDrawn, kSampled}) {
+  for (const SessionIntroduction& introduction : {kGreedyMasked, kDrawnMasked, kSampledMasked}) {
     const auto session = Open(introduction);
     const int32_t committed = Grown(*session, kPrompt, {}).nodes[0].token_id;
     std::vector<int32_t> context = kPrompt;
@@ -147,7 +147,7 @@ TEST_F(DraftMasks, ARootThatWasExpandedBeforeItsMaskGetsTheSameChildrenAsAFreshO
 }
 
 TEST_F(DraftMasks, GuessesThatMayComeGoOutAtOnceAndSamplesOnlyAfterANewDraw) {
-  for (const SessionIntroduction& introduction : {kDrawn, kSampled}) {
+  for (const SessionIntroduction& introduction : {kDrawnMasked, kSampledMasked}) {
     const auto session = Open(introduction);
     const int32_t committed = Grown(*session, kPrompt, {}).nodes[0].token_id;
     session->Append(std::vector<int32_t>{committed});
@@ -167,7 +167,7 @@ TEST_F(DraftMasks, GuessesThatMayComeGoOutAtOnceAndSamplesOnlyAfterANewDraw) {
 }
 
 TEST_F(DraftMasks, AMaskThatAllowsNothingIsAnsweredWithAnEmptyTree) {
-  for (const SessionIntroduction& introduction : {kGreedy, kDrawn, kSampled}) {
+  for (const SessionIntroduction& introduction : {kGreedyMasked, kDrawnMasked, kSampledMasked}) {
     const auto session = Open(introduction);
     EXPECT_THAT(Grown(*session, kPrompt, AllowIds({})).nodes, IsEmpty());
     const int32_t committed = Grown(*session, {}, {}).nodes[0].token_id;
@@ -177,7 +177,7 @@ TEST_F(DraftMasks, AMaskThatAllowsNothingIsAnsweredWithAnEmptyTree) {
 }
 
 TEST_F(DraftMasks, AMaskOfAllTokensChangesNothingAndLengthsDoNotMatter) {
-  for (const SessionIntroduction& introduction : {kGreedy, kDrawn, kSampled}) {
+  for (const SessionIntroduction& introduction : {kGreedyMasked, kDrawnMasked, kSampledMasked}) {
     const TokenTree free = GrownFresh(introduction, kPrompt, {});
     for (const size_t num_bytes : {512, 513, 4096}) {
       EXPECT_EQ(GrownFresh(introduction, kPrompt, testing::AllowAll(num_bytes)).nodes, free.nodes);
@@ -190,7 +190,7 @@ TEST_F(DraftMasks, AMaskOfAllTokensChangesNothingAndLengthsDoNotMatter) {
 
 TEST_F(DraftMasks, TheDistributionOfSampledChildrenIsTheRenormalisedOne) {
   for (const bool is_fresh : {true, false}) {
-    const auto session = Open(kSampled);
+    const auto session = Open(kSampledMasked);
     std::vector<int32_t> context = kPrompt, last = kPrompt;
     if (!is_fresh) {
       last = {Grown(*session, kPrompt, {}).nodes[0].token_id};
@@ -202,7 +202,7 @@ TEST_F(DraftMasks, TheDistributionOfSampledChildrenIsTheRenormalisedOne) {
     const speculation::DraftDistribution& draft = *tree.sampled[0].draft;
     EXPECT_EQ(draft.token_ids, kFewIds) << "all of them, ascending";
     EXPECT_NEAR(std::accumulate(draft.probs.begin(), draft.probs.end(), 0.0), 1, 1e-5);
-    const std::vector<double> free = reference::FilteredDistribution(InputsAfter(context, kSampled));
+    const std::vector<double> free = reference::FilteredDistribution(InputsAfter(context, kSampledMasked));
     double total = 0;
     for (const int32_t id : kFewIds) total += free[id];
     for (size_t i = 0; i < kFewIds.size(); ++i) {

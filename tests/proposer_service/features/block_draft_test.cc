@@ -21,6 +21,7 @@
 namespace foretoken::proposer {
 namespace {
 
+using reference::Doubles;
 using reference::Vector;
 using ::testing::HasSubstr;
 using testing::kTinyHidden;
@@ -33,17 +34,11 @@ using testing::TinyDrafter;
 using testing::TinyEagle3;
 
 // Up to a dozen roundings to bf16 come before the logits, each of a relative 2^-9.
-constexpr double kTolerance = 12 * 0x1p-9;
+constexpr double kBlockTolerance = 12 * 0x1p-9;
 
-absl::StatusOr<Drafter> Load(const std::string& method, const std::string& model, const std::string& target) {
+absl::StatusOr<Drafter> LoadBlockDraft(const std::string& method, const std::string& model, const std::string& target) {
   return LoadDrafter(method,
                      {.model_directory = model, .target_directory = target, .num_threads = 2, .kv_cache_mb = 1});
-}
-
-Vector Doubles(const std::vector<uint16_t>& bits) {
-  Vector values;
-  for (const uint16_t element : bits) values.push_back(kernels::FloatFromBf16(element));
-  return values;
 }
 
 // The largest difference, as a share of the largest logit. Row i of the draft vocabulary has the target's id stride *
@@ -80,7 +75,7 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
   const testing::TinyTarget target;
   const testing::TempDir dir;
   testing::MakeTinyDflash(form).Write(dir);
-  const absl::StatusOr<Drafter> drafter = Load("dflash", dir.path(), target.directory());
+  const absl::StatusOr<Drafter> drafter = LoadBlockDraft("dflash", dir.path(), target.directory());
   ASSERT_TRUE(drafter.ok()) << drafter.status();
   EXPECT_EQ(drafter->description.features->layers, std::vector<int32_t>({1, 3, 6}));
 
@@ -124,7 +119,7 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
     for (size_t step = 0; step <= last_step; ++step) {
       const Vector expected =
           reference::DflashLogits(tensors, head, outputs[first_guess + step], context.chain[root + step], state);
-      EXPECT_LT(Difference(rows[root + step], expected, form.has_own_ends ? 5 : 1), kTolerance)
+      EXPECT_LT(Difference(rows[root + step], expected, form.has_own_ends ? 5 : 1), kBlockTolerance)
           << "root " << root << ", step " << step;
       if (!form.window.has_value()) continue;
       const Vector other = reference::RunDflash(other_window, tensors, embedding, features, block)[first_guess + step];
@@ -139,7 +134,7 @@ TEST_P(DflashFormTest, ComputesTheDefinition) {
   }
   EXPECT_EQ(drafter->model->confidences().empty(), !form.is_dspark());
   if (form.window.has_value()) {
-    EXPECT_GT(other_difference, kTolerance) << "a window that is one too large shows";
+    EXPECT_GT(other_difference, kBlockTolerance) << "a window that is one too large shows";
   }
 }
 
@@ -163,7 +158,7 @@ TEST_P(PEagleFormTest, ComputesTheDefinition) {
   const testing::TinyTarget target;
   const testing::TempDir dir;
   testing::MakeTinyPEagle(form).Write(dir);
-  const absl::StatusOr<Drafter> drafter = Load("eagle3", dir.path(), target.directory());
+  const absl::StatusOr<Drafter> drafter = LoadBlockDraft("eagle3", dir.path(), target.directory());
   ASSERT_TRUE(drafter.ok()) << drafter.status();
   const auto num_guesses = static_cast<size_t>(drafter->model->limits().max_steps);
   ASSERT_EQ(num_guesses, form.layout == testing::Layout::kSpeculators ? 5 : 8);
@@ -191,7 +186,7 @@ TEST_P(PEagleFormTest, ComputesTheDefinition) {
   const std::vector<reference::DraftedRow> expected = definition.Run(inputs);
   ASSERT_EQ(rows.size(), expected.size());
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_LT(Difference(rows[i], expected[i].logits, 5), kTolerance) << "row " << i;
+    EXPECT_LT(Difference(rows[i], expected[i].logits, 5), kBlockTolerance) << "row " << i;
   }
 }
 
@@ -298,12 +293,13 @@ TEST(Dflash, ADrafterThatDoesNotFitIsRefusedByName) {
     bad.change(drafter);
     const testing::TempDir dir;
     drafter.Write(dir);
-    EXPECT_THAT(std::string(Load("dflash", dir.path(), target.directory()).status().message()), HasSubstr(bad.error));
+    EXPECT_THAT(std::string(LoadBlockDraft("dflash", dir.path(), target.directory()).status().message()),
+                HasSubstr(bad.error));
   }
   const testing::TempDir dir;
   testing::MakeTinyDflash({}).Write(dir);
   dir.Write("mask_embedding.pt", "PK");
-  EXPECT_THAT(std::string(Load("dflash", dir.path(), target.directory()).status().message()),
+  EXPECT_THAT(std::string(LoadBlockDraft("dflash", dir.path(), target.directory()).status().message()),
               HasSubstr("mask_embedding.pt is a pickle"));
 }
 
@@ -316,7 +312,7 @@ TEST(Dflash, AFileOfDsparkNeedsNoMarkovHead) {
     TinyDrafter drafter = testing::MakeTinyDflash({});
     drafter.config[key] = value;
     drafter.Write(dir);
-    const absl::StatusOr<Drafter> loaded = Load("dflash", dir.path(), target.directory());
+    const absl::StatusOr<Drafter> loaded = LoadBlockDraft("dflash", dir.path(), target.directory());
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->model->limits().max_steps, 5) << key << ": the first of the block's five rows guesses, too";
   }
@@ -330,7 +326,7 @@ TEST(Dflash, WithoutIdsReadsOutputsAtEvenDistances) {
   drafter.Add("fc.weight", {kTinyHidden, 2 * kTinyHidden});  // as many as the drafter has layers
   drafter.Write(dir);
   // The outputs of the layers 1 and 3.
-  EXPECT_EQ(Load("dflash", dir.path(), target.directory()).value().description.features->layers,
+  EXPECT_EQ(LoadBlockDraft("dflash", dir.path(), target.directory()).value().description.features->layers,
             std::vector<int32_t>({2, 4}));
 }
 
@@ -354,7 +350,7 @@ TEST_P(BlockForestTest, GrowsOnUntilTheBlockEndsAndAnewWithFeatures) {
   const testing::TinyTarget target;
   const testing::TempDir dir;
   Make(4).Write(dir);
-  const Drafter drafter = Load(is_p_eagle() ? "eagle3" : "dflash", dir.path(), target.directory()).value();
+  const Drafter drafter = LoadBlockDraft(is_p_eagle() ? "eagle3" : "dflash", dir.path(), target.directory()).value();
   const int32_t num_guesses = drafter.model->limits().max_steps;
   const auto features = [](uint64_t first, uint64_t end) {
     std::vector<uint16_t> values;

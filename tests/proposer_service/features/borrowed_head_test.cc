@@ -37,22 +37,22 @@ testing::Row RowOf(const std::string& method, const TinyDrafter& drafter, double
           {"architectures", {"GraniteForCausalLM"}}, {"model_type", "granite"}, {"logits_scaling", logits_scaling}});
 }
 
-struct Kind {
+struct BorrowingKind {
   const char* method;
   TinyDrafter drafter;
   bool has_own_head = false;
 };
 
 TEST(BorrowedHead, HasTheTargetsScale) {
-  const Kind kKinds[] = {{"eagle3", testing::MakeTinyEagle3({.has_head = false})},
-                         {"eagle3", testing::MakeTinyPEagle({.has_head = false})},
-                         {"eagle", testing::MakeTinyEagle({})},
-                         {"dflash", testing::MakeTinyDflash({})},
-                         {"medusa", testing::MakeTinyMedusa({.num_lm_heads = 0})},
-                         {"eagle3", testing::MakeTinyEagle3({}), true},
-                         {"dflash", testing::MakeTinyDflash({.has_own_ends = true}), true},
-                         {"medusa", testing::MakeTinyMedusa({}), true}};
-  for (const Kind& kind : kKinds) {
+  const BorrowingKind kKinds[] = {{"eagle3", testing::MakeTinyEagle3({.has_head = false})},
+                                  {"eagle3", testing::MakeTinyPEagle({.has_head = false})},
+                                  {"eagle", testing::MakeTinyEagle({})},
+                                  {"dflash", testing::MakeTinyDflash({})},
+                                  {"medusa", testing::MakeTinyMedusa({.num_lm_heads = 0})},
+                                  {"eagle3", testing::MakeTinyEagle3({}), true},
+                                  {"dflash", testing::MakeTinyDflash({.has_own_ends = true}), true},
+                                  {"medusa", testing::MakeTinyMedusa({}), true}};
+  for (const BorrowingKind& kind : kKinds) {
     const testing::Row plain = RowOf(kind.method, kind.drafter, 1), scaled = RowOf(kind.method, kind.drafter, 4);
     ASSERT_EQ(plain.size(), scaled.size());
     for (size_t i = 0; i < plain.size(); ++i) {

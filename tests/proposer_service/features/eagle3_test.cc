@@ -20,6 +20,7 @@
 namespace foretoken::proposer {
 namespace {
 
+using reference::Doubles;
 using reference::Vector;
 using testing::MakeTinyEagle3;
 using testing::RandomFeatures;
@@ -32,12 +33,6 @@ DraftOptions OptionsFor(const std::string& model, const std::string& target) {
 }
 
 uint16_t Bf16(double value) { return kernels::Bf16FromFloat(static_cast<float>(value)); }
-
-Vector Doubles(const std::vector<uint16_t>& bits) {
-  Vector values;
-  for (const uint16_t element : bits) values.push_back(kernels::FloatFromBf16(element));
-  return values;
-}
 
 // The largest difference at ids of the draft vocabulary. All other ids must have minus infinity.
 double Difference(const testing::Row& row, const Vector& drafted, const std::vector<int64_t>& token_ids) {

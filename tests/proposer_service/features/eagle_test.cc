@@ -17,8 +17,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::kTinyHidden;
 
-absl::StatusOr<Drafter> Load(const testing::TinyDrafter& head, const testing::TempDir& dir,
-                             const testing::TinyTarget& target) {
+absl::StatusOr<Drafter> LoadTinyEagle(const testing::TinyDrafter& head, const testing::TempDir& dir,
+                                      const testing::TinyTarget& target) {
   head.Write(dir);
   return LoadEagle(
       {.model_directory = dir.path(), .target_directory = target.directory(), .num_threads = 2, .kv_cache_mb = 1});
@@ -32,7 +32,7 @@ TEST(Eagle, ComputesTheDefinition) {
   for (const testing::TinyEagle& form :
        {testing::TinyEagle{}, {.has_fc_bias = false, .has_embedding = false}, {.has_norms = true}}) {
     const testing::TempDir dir;
-    const absl::StatusOr<Drafter> drafter = Load(testing::MakeTinyEagle(form), dir, target);
+    const absl::StatusOr<Drafter> drafter = LoadTinyEagle(testing::MakeTinyEagle(form), dir, target);
     ASSERT_TRUE(drafter.ok()) << drafter.status();
     EXPECT_TRUE(drafter->description.features->layers.empty()) << "the last hidden state";
     EXPECT_FALSE(drafter->description.features->projection.has_value());
@@ -85,7 +85,7 @@ TEST(Eagle, ReadsTheNamesOfSpeculators) {
   renamed.config = {{"speculators_model_type", "eagle"}, {"transformer_layer_config", head.config}};
   const auto rows_of = [&](const testing::TinyDrafter& files) {
     const testing::TempDir dir;
-    return testing::RunDraftChain(*Load(files, dir, target).value().model, {3, 1000, 41, 7},
+    return testing::RunDraftChain(*LoadTinyEagle(files, dir, target).value().model, {3, 1000, 41, 7},
                                   testing::RandomFeatures(2, kTinyHidden, 9));
   };
   EXPECT_EQ(rows_of(renamed), rows_of(head));
@@ -95,7 +95,7 @@ TEST(Eagle, AHeadThatDoesNotFitIsRefusedByName) {
   const testing::TinyTarget target;
   const auto error_of = [&](const testing::TinyDrafter& head) {
     const testing::TempDir dir;
-    return std::string(Load(head, dir, target).status().message());
+    return std::string(LoadTinyEagle(head, dir, target).status().message());
   };
   EXPECT_THAT(error_of(testing::MakeTinyEagle3({})),
               HasSubstr("expected a head of EAGLE-1 or -2, which has no tensor norm.weight"));

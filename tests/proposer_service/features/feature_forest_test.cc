@@ -16,11 +16,11 @@ namespace {
 using speculation::TokenTree;
 using testing::kTinyHidden;
 
-constexpr DraftForestOptions kOptions = {
+constexpr DraftForestOptions kForestOptions = {
     .num_children = 6, .max_children = 6, .max_grown_nodes = 60, .min_path_chance = 0, .learns_chances = false};
-const SessionIntroduction kGreedy = {.seed = 1, .temperature = 0};
-const SessionIntroduction kDrawn = {.seed = 2, .sample_index = 3, .temperature = 0.8f, .top_p = 0.95f};
-const SessionIntroduction kSampled = {
+const SessionIntroduction kGreedyFeatures = {.seed = 1, .temperature = 0};
+const SessionIntroduction kDrawnFeatures = {.seed = 2, .sample_index = 3, .temperature = 0.8f, .top_p = 0.95f};
+const SessionIntroduction kSampledFeatures = {
     .rule = kernels::VerificationRule::kRejectionSampling, .seed = 4, .temperature = 0.9f};
 
 class FeatureForestTest : public ::testing::Test {
@@ -65,7 +65,7 @@ class FeatureForestTest : public ::testing::Test {
   }
   // The tree of a session that gets everything at once, with features from `first` on.
   TokenTree GrownAtOnce(const SessionIntroduction& introduction, std::span<const int32_t> context, uint64_t first = 0) {
-    DraftForest forest(*model_, kOptions);
+    DraftForest forest(*model_, kForestOptions);
     const DraftForest::SessionId id = forest.Open(introduction);
     forest.Append(id, context);
     forest.AppendFeatures(id, first, FeaturesOf(first, context.size() - 1));
@@ -93,8 +93,8 @@ class FeatureForestTest : public ::testing::Test {
 };
 
 TEST_F(FeatureForestTest, ASessionWaitsForItsFirstFeatures) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kGreedy);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kGreedyFeatures);
   forest.Append(id, Tokens(20));
   forest.Want(id, {.node_budget = 32});
   EXPECT_THAT(forest.Grow(), ::testing::IsEmpty());
@@ -111,12 +111,12 @@ TEST_F(FeatureForestTest, ASessionWaitsForItsFirstFeatures) {
   EXPECT_EQ(forest.Find(id).features->num_unused(), 9 * kTinyHidden);
   GrowAll(forest);
   EXPECT_EQ(forest.Find(id).features->num_unused(), 0);
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedy, Tokens(20)));
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedyFeatures, Tokens(20)));
 }
 
 TEST_F(FeatureForestTest, AOneTokenContextHasNoRow) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kGreedy);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kGreedyFeatures);
   forest.Append(id, Tokens(1));
   forest.AppendFeatures(id, 0, FeaturesOf(0, 1));  // before the token that its row takes
   forest.Want(id, {.node_budget = 32});
@@ -126,12 +126,12 @@ TEST_F(FeatureForestTest, AOneTokenContextHasNoRow) {
   forest.Want(id, {.node_budget = 32});
   GrowAll(forest);
   EXPECT_TRUE(forest.Find(id).has_answer());
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedy, Tokens(2)));
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedyFeatures, Tokens(2)));
 }
 
 TEST_F(FeatureForestTest, FeaturesMayBeginLater) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kDrawn);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kDrawnFeatures);
   forest.Append(id, Tokens(30));
   forest.Want(id, {.node_budget = 32});
   forest.AppendFeatures(id, 17, FeaturesOf(17, 29));
@@ -140,14 +140,14 @@ TEST_F(FeatureForestTest, FeaturesMayBeginLater) {
   EXPECT_EQ(forest.Find(id).num_skipped, 18);
   EXPECT_EQ(forest.Find(id).size(), 12);
   EXPECT_EQ(Snapshot(forest, id).position, 30);
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawn, Tokens(30), 17));
-  EXPECT_NE(Snapshot(forest, id).nodes, GrownAtOnce(kDrawn, Tokens(30)).nodes);
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawnFeatures, Tokens(30), 17));
+  EXPECT_NE(Snapshot(forest, id).nodes, GrownAtOnce(kDrawnFeatures, Tokens(30)).nodes);
 }
 
 // The tree below the committed path was grown on predicted features. The root's children must be chosen again.
 TEST_F(FeatureForestTest, AProvisionalTreeBecomesTheTreeOfTheFeatures) {
-  for (const SessionIntroduction& introduction : {kGreedy, kDrawn, kSampled}) {
-    DraftForest forest(*model_, kOptions);
+  for (const SessionIntroduction& introduction : {kGreedyFeatures, kDrawnFeatures, kSampledFeatures}) {
+    DraftForest forest(*model_, kForestOptions);
     const DraftForest::SessionId id = forest.Open(introduction);
     std::vector<int32_t> context = Tokens(20);
     forest.Append(id, context);
@@ -178,8 +178,8 @@ TEST_F(FeatureForestTest, AProvisionalTreeBecomesTheTreeOfTheFeatures) {
 }
 
 TEST_F(FeatureForestTest, TokensOffTheTreeWaitForTheirFeatures) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kGreedy);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kGreedyFeatures);
   std::vector<int32_t> context = Tokens(20);
   forest.Append(id, context);
   forest.AppendFeatures(id, 0, FeaturesOf(0, 19));
@@ -200,12 +200,12 @@ TEST_F(FeatureForestTest, TokensOffTheTreeWaitForTheirFeatures) {
   forest.AppendFeatures(id, 20, FeaturesOf(20, 21));
   forest.Want(id, {.node_budget = 32});
   GrowAll(forest);
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedy, context));
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kGreedyFeatures, context));
 }
 
 TEST_F(FeatureForestTest, AMaskIsAppliedWithoutNewFeatures) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kGreedy);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kGreedyFeatures);
   forest.Append(id, Tokens(20));
   forest.AppendFeatures(id, 0, FeaturesOf(0, 19));
   forest.Want(id, {.node_budget = 32});
@@ -227,8 +227,8 @@ TEST_F(FeatureForestTest, AMaskIsAppliedWithoutNewFeatures) {
 }
 
 TEST_F(FeatureForestTest, FeaturesThatAreNoNumbersGiveNoGuesses) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kSampled);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kSampledFeatures);
   forest.Append(id, Tokens(20));
   forest.AppendFeatures(id, 0, std::vector<uint16_t>(19 * kTinyHidden, 0x7fc0));
   forest.Want(id, {.node_budget = 32});
@@ -238,10 +238,10 @@ TEST_F(FeatureForestTest, FeaturesThatAreNoNumbersGiveNoGuesses) {
 }
 
 TEST_F(FeatureForestTest, ALongPromptIsComputedInChunks) {
-  DraftForestOptions options = kOptions;
+  DraftForestOptions options = kForestOptions;
   options.max_context_rows = 16;
   DraftForest forest(*model_, options);
-  const DraftForest::SessionId id = forest.Open(kDrawn);
+  const DraftForest::SessionId id = forest.Open(kDrawnFeatures);
   forest.Append(id, Tokens(90));
   for (uint64_t first = 0; first < 89; first += 30) {
     forest.AppendFeatures(id, first, FeaturesOf(first, std::min<uint64_t>(first + 30, 89)));
@@ -251,13 +251,13 @@ TEST_F(FeatureForestTest, ALongPromptIsComputedInChunks) {
   }
   GrowAll(forest);
   EXPECT_EQ(forest.counters().num_context_rows, 89);
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawn, Tokens(90)));
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawnFeatures, Tokens(90)));
 }
 
 // A prompt's features come before its first tree is wanted. They may not wait for it.
 TEST_F(FeatureForestTest, RowsOfAnIdleSessionAreComputedUpToItsRoot) {
-  DraftForest forest(*model_, kOptions);
-  const DraftForest::SessionId id = forest.Open(kDrawn);
+  DraftForest forest(*model_, kForestOptions);
+  const DraftForest::SessionId id = forest.Open(kDrawnFeatures);
   forest.Append(id, Tokens(300));
   forest.AppendFeatures(id, 0, FeaturesOf(0, 40));
   EXPECT_THAT(forest.Grow(), ::testing::IsEmpty()) << "so few rows wait for more";
@@ -269,15 +269,15 @@ TEST_F(FeatureForestTest, RowsOfAnIdleSessionAreComputedUpToItsRoot) {
   forest.Want(id, {.node_budget = 32});
   GrowAll(forest);
   EXPECT_EQ(forest.counters().num_context_rows, 299);
-  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawn, Tokens(300)));
+  ExpectSame(Snapshot(forest, id), GrownAtOnce(kDrawnFeatures, Tokens(300)));
 }
 
 TEST_F(FeatureForestTest, IdleSessionsHaveTheRowsThatTheOthersLeave) {
-  DraftForestOptions options = kOptions;
+  DraftForestOptions options = kForestOptions;
   options.max_context_rows = 16;
   DraftForest forest(*model_, options);
-  const DraftForest::SessionId idle = forest.Open(kGreedy);
-  const DraftForest::SessionId asked = forest.Open(kGreedy);
+  const DraftForest::SessionId idle = forest.Open(kGreedyFeatures);
+  const DraftForest::SessionId asked = forest.Open(kGreedyFeatures);
   for (const DraftForest::SessionId id : {idle, asked}) {
     forest.Append(id, Tokens(25));
     forest.AppendFeatures(id, 0, FeaturesOf(0, 24));
@@ -291,10 +291,10 @@ TEST_F(FeatureForestTest, IdleSessionsHaveTheRowsThatTheOthersLeave) {
 }
 
 TEST_F(FeatureForestTest, AnIdleSessionWithoutRoomIsForgotten) {
-  DraftForest forest(*model_, kOptions);
+  DraftForest forest(*model_, kForestOptions);
   std::vector<DraftForest::SessionId> ids;
   for (int i = 0; i < 8; ++i) {  // 8 contexts of 32 blocks do not fit
-    ids.push_back(forest.Open(kGreedy));
+    ids.push_back(forest.Open(kGreedyFeatures));
     forest.Append(ids[i], Tokens(500));
     forest.AppendFeatures(ids[i], 0, FeaturesOf(0, 499));
     GrowAll(forest);
@@ -304,11 +304,11 @@ TEST_F(FeatureForestTest, AnIdleSessionWithoutRoomIsForgotten) {
 }
 
 TEST_F(FeatureForestTest, ATreeDoesNotDependOnOtherTrees) {
-  DraftForestOptions options = kOptions;
+  DraftForestOptions options = kForestOptions;
   options.max_tree_rows = 5;
   options.max_context_rows = 7;
   DraftForest forest(*model_, options);
-  const std::vector<SessionIntroduction> introductions = {kGreedy, kDrawn, kSampled};
+  const std::vector<SessionIntroduction> introductions = {kGreedyFeatures, kDrawnFeatures, kSampledFeatures};
   std::vector<DraftForest::SessionId> ids;
   for (size_t i = 0; i < introductions.size(); ++i) {
     const DraftForest::SessionId id = ids.emplace_back(forest.Open(introductions[i]));
@@ -325,10 +325,10 @@ TEST_F(FeatureForestTest, ATreeDoesNotDependOnOtherTrees) {
 
 // The cache has 256 blocks, 192 of them for contexts.
 TEST_F(FeatureForestTest, AClearedSessionIsForgotten) {
-  DraftForest forest(*model_, kOptions);
+  DraftForest forest(*model_, kForestOptions);
   std::vector<DraftForest::SessionId> ids;
   for (int i = 0; i < 8; ++i) {  // 8 contexts of 32 blocks do not fit
-    const DraftForest::SessionId id = ids.emplace_back(forest.Open(kGreedy));
+    const DraftForest::SessionId id = ids.emplace_back(forest.Open(kGreedyFeatures));
     forest.Append(id, Tokens(500));
     forest.AppendFeatures(id, 0, FeaturesOf(0, 499));
     forest.Want(id, {.node_budget = 32});

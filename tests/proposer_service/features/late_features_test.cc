@@ -17,15 +17,15 @@ namespace {
 
 constexpr size_t kContext = 20;
 
-struct Kind {
+struct LateKind {
   const char* name;
   const char* method;
   testing::TinyDrafter (*make)();
 };
 
-std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
+std::ostream& operator<<(std::ostream& out, const LateKind& kind) { return out << kind.name; }
 
-class LateFeaturesTest : public ::testing::TestWithParam<Kind> {
+class LateFeaturesTest : public ::testing::TestWithParam<LateKind> {
  protected:
   LateFeaturesTest() {
     const testing::TempDir dir;
@@ -87,16 +87,17 @@ TEST_P(LateFeaturesTest, StepsCountFromTheRootThatTheTreeGrewFrom) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, LateFeaturesTest,
-    ::testing::Values(Kind{"PEagle", "eagle3", [] { return testing::MakeTinyPEagle({}); }},
-                      Kind{"DFlash", "dflash", [] { return testing::MakeTinyDflash({.block_size = 7}); }},
-                      Kind{"DSpark", "dflash", [] { return testing::MakeTinyDflash({.markov_rank = 16}); }},
-                      Kind{"RecurrentDSpark", "dflash",
-                           [] {
-                             return testing::MakeTinyDflash(
-                                 {.window = 9, .has_sinks = true, .markov_rank = 16, .markov_matrix = "joint_proj"});
-                           }},
-                      Kind{"Medusa", "medusa", [] { return testing::MakeTinyMedusa({}); }},
-                      Kind{"MlpSpeculator", "mlp_speculator", [] { return testing::MakeTinyMlp({.n_predict = 5}); }}),
+    ::testing::Values(
+        LateKind{"PEagle", "eagle3", [] { return testing::MakeTinyPEagle({}); }},
+        LateKind{"DFlash", "dflash", [] { return testing::MakeTinyDflash({.block_size = 7}); }},
+        LateKind{"DSpark", "dflash", [] { return testing::MakeTinyDflash({.markov_rank = 16}); }},
+        LateKind{"RecurrentDSpark", "dflash",
+                 [] {
+                   return testing::MakeTinyDflash(
+                       {.window = 9, .has_sinks = true, .markov_rank = 16, .markov_matrix = "joint_proj"});
+                 }},
+        LateKind{"Medusa", "medusa", [] { return testing::MakeTinyMedusa({}); }},
+        LateKind{"MlpSpeculator", "mlp_speculator", [] { return testing::MakeTinyMlp({.n_predict = 5}); }}),
     [](const auto& kind) { return kind.param.name; });
 
 }  // namespace

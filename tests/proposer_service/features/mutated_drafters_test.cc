@@ -20,11 +20,11 @@ using nlohmann::json;
 using testing::RandomValues;
 using testing::TinyDrafter;
 
-struct Kind {
+struct MutatedKind {
   std::string method;
   TinyDrafter (*make)();
 };
-const Kind kKinds[] = {
+const MutatedKind kKinds[] = {
     {"eagle3", [] { return testing::MakeTinyEagle3({.fc_norm = true}); }},
     {"eagle3", [] { return testing::MakeTinyEagle3({.layout = testing::Layout::kModelOpt, .norm_before_fc = true}); }},
     {"eagle3", [] { return testing::MakeTinyEagle3({.layout = testing::Layout::kSpeculators, .has_qk_norm = true}); }},
@@ -121,7 +121,7 @@ void ExpectReadOrRefused(int num_mutations, uint32_t seed) {
   const testing::TinyTarget target;
   RandomValues random(seed);
   int num_refused = 0;
-  for (const Kind& kind : kKinds) {
+  for (const MutatedKind& kind : kKinds) {
     for (int i = 0; i < num_mutations; ++i) {
       TinyDrafter drafter = kind.make();
       const testing::TempDir dir;

@@ -19,6 +19,7 @@
 namespace foretoken::proposer {
 namespace {
 
+using reference::Doubles;
 using reference::Vector;
 using ::testing::HasSubstr;
 using testing::kTinyHidden;
@@ -30,15 +31,9 @@ using testing::TinyDrafter;
 using testing::TinyMedusa;
 using testing::TinyMlp;
 
-absl::StatusOr<Drafter> Load(const std::string& method, const std::string& model, const std::string& target) {
+absl::StatusOr<Drafter> LoadStepwise(const std::string& method, const std::string& model, const std::string& target) {
   return LoadDrafter(method,
                      {.model_directory = model, .target_directory = target, .num_threads = 2, .kv_cache_mb = 1});
-}
-
-Vector Doubles(const std::vector<uint16_t>& bits) {
-  Vector values;
-  for (const uint16_t element : bits) values.push_back(kernels::FloatFromBf16(element));
-  return values;
 }
 
 double SizeOf(const Vector& logits) {
@@ -56,7 +51,7 @@ double Difference(const testing::Row& row, const Vector& expected) {
 }
 
 // Up to ten roundings to bf16 come before the logits, each of a relative 2^-9.
-constexpr double kTolerance = 10 * 0x1p-9;
+constexpr double kStepwiseTolerance = 10 * 0x1p-9;
 
 TEST(MlpSpeculator, ComputesTheDefinition) {
   const testing::TinyTarget target;
@@ -66,7 +61,7 @@ TEST(MlpSpeculator, ComputesTheDefinition) {
                               TinyMlp{.inner_dim = kTinyHidden, .n_predict = 5, .scales_input = false}}) {
     const testing::TempDir dir;
     testing::MakeTinyMlp(form).Write(dir);
-    const absl::StatusOr<Drafter> drafter = Load("mlp_speculator", dir.path(), target.directory());
+    const absl::StatusOr<Drafter> drafter = LoadStepwise("mlp_speculator", dir.path(), target.directory());
     ASSERT_TRUE(drafter.ok()) << drafter.status();
     EXPECT_EQ(drafter->model->limits().max_steps, form.n_predict);
     EXPECT_TRUE(drafter->description.features->layers.empty());
@@ -84,10 +79,10 @@ TEST(MlpSpeculator, ComputesTheDefinition) {
     const std::vector<int64_t> after_first = {3}, after_second = {1000, 41, 7, 90};
     EXPECT_LT(
         Difference(rows[0], reference::RunMlpSpeculator(shape, tensors, Doubles(features[0]), after_first)[0].logits),
-        kTolerance);
+        kStepwiseTolerance);
     const auto expected = reference::RunMlpSpeculator(shape, tensors, Doubles(features[1]), after_second);
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_LT(Difference(rows[1 + i], expected[i].logits), kTolerance) << "step " << i;
+      EXPECT_LT(Difference(rows[1 + i], expected[i].logits), kStepwiseTolerance) << "step " << i;
     }
   }
 }
@@ -118,7 +113,7 @@ TEST(Medusa, ComputesTheDefinition) {
     const testing::TempDir dir;
     const TinyDrafter files = testing::MakeTinyMedusa(form);
     files.Write(dir);
-    const absl::StatusOr<Drafter> drafter = Load("medusa", dir.path(), target.directory());
+    const absl::StatusOr<Drafter> drafter = LoadStepwise("medusa", dir.path(), target.directory());
     ASSERT_TRUE(drafter.ok()) << drafter.status();
     EXPECT_EQ(drafter->model->limits().max_steps, 3);
     const reference::Tensors tensors = MedusaTensors(dir.path() + "/" + files.file_name, form.num_layers);
@@ -135,13 +130,13 @@ TEST(Medusa, ComputesTheDefinition) {
         for (size_t j = 0; j < drafted.size(); ++j) {
           const auto id = static_cast<size_t>(kTinyVocabulary - 1 - 3 * j);
           expected[id] = drafted[j];
-          EXPECT_NEAR(rows[i][id], drafted[j], kTolerance * SizeOf(drafted));
+          EXPECT_NEAR(rows[i][id], drafted[j], kStepwiseTolerance * SizeOf(drafted));
         }
         for (size_t id = 0; id < expected.size(); ++id) {
           EXPECT_EQ(std::isinf(rows[i][id]), std::isinf(expected[id])) << id;
         }
       } else {
-        EXPECT_LT(Difference(rows[i], expected), kTolerance) << "row " << i;
+        EXPECT_LT(Difference(rows[i], expected), kStepwiseTolerance) << "row " << i;
       }
     }
   }
@@ -154,7 +149,7 @@ TEST(Medusa, HasAsManyHeadsAsItsFile) {
   medusa.config["medusa_num_layers"] = 1;
   const testing::TempDir dir;
   medusa.Write(dir);
-  EXPECT_EQ(Load("medusa", dir.path(), target.directory()).value().model->limits().max_steps, 3);
+  EXPECT_EQ(LoadStepwise("medusa", dir.path(), target.directory()).value().model->limits().max_steps, 3);
 }
 
 TEST(Medusa, NamesBothFilesThatItReads) {
@@ -162,14 +157,14 @@ TEST(Medusa, NamesBothFilesThatItReads) {
   const testing::TempDir dir;
   dir.Write("medusa_lm_head.pt", "PK");
   dir.Write("config.json", "{}");
-  EXPECT_THAT(std::string(Load("medusa", dir.path(), target.directory()).status().message()),
+  EXPECT_THAT(std::string(LoadStepwise("medusa", dir.path(), target.directory()).status().message()),
               ::testing::AllOf(HasSubstr("model.safetensors"), HasSubstr("medusa_lm_head.safetensors")));
 }
 
 // The demo drafters against numbers that another implementation computed in double.
 void ExpectDemoDrafts(const std::string& method) {
   const std::string model = SourcePath("deploy/demo/" + method), target = SourcePath("deploy/demo/target");
-  const absl::StatusOr<Drafter> drafter = Load(method, model, target);
+  const absl::StatusOr<Drafter> drafter = LoadStepwise(method, model, target);
   ASSERT_TRUE(drafter.ok()) << drafter.status();
   const auto transformer = reference::Transformer::Load(target, reference::Rounding::kNone).value();
   const nlohmann::json cases = base::ReadJson(model + "/reference.json").value()["cases"];
@@ -203,7 +198,8 @@ TEST(Stepwise, TreesAreAsDeepAsTheStepsSinceTheLastFeature) {
   testing::MakeTinyMlp({}).Write(mlp);
   testing::MakeTinyMedusa({}).Write(medusa);
   for (const auto& [method, directory] : {std::pair("mlp_speculator", mlp.path()), {"medusa", medusa.path()}}) {
-    const std::unique_ptr<DraftModel> model = std::move(Load(method, directory, target.directory()).value().model);
+    const std::unique_ptr<DraftModel> model =
+        std::move(LoadStepwise(method, directory, target.directory()).value().model);
     DraftForest forest(
         *model,
         {.num_children = 4, .max_children = 4, .max_grown_nodes = 100, .min_path_chance = 0, .learns_chances = false});
@@ -237,7 +233,7 @@ TEST(Stepwise, ADrafterThatDoesNotFitIsRefusedByName) {
   const auto error_of = [&](const std::string& method, const TinyDrafter& drafter) {
     const testing::TempDir dir;
     drafter.Write(dir);
-    return std::string(Load(method, dir.path(), target.directory()).status().message());
+    return std::string(LoadStepwise(method, dir.path(), target.directory()).status().message());
   };
   TinyDrafter mlp = testing::MakeTinyMlp({});
   mlp.config["emb_dim"] = 128;

@@ -11,12 +11,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proposer_service/ngram/ngram_index.h"
+#include "tests/testing/cases/tree_columns.h"
 
 namespace foretoken::proposer {
 namespace {
 
 using speculation::TokenTree;
+using testing::ChanceOfRootChild;
 using ::testing::ElementsAre;
+using testing::FirstChain;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -26,26 +29,6 @@ TokenTree ProposeAfter(const std::vector<int32_t>& tokens, int32_t node_budget, 
   session->Append(tokens);
   const ProposalRequest request = {session.get(), node_budget};
   return proposer.Propose({&request, 1}).front();
-}
-
-// The tokens of the path from the root that takes the first child each time.
-std::vector<int32_t> FirstChain(const TokenTree& tree) {
-  std::vector<int32_t> chain;
-  int32_t node_idx = speculation::kRootParent;
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.nodes[i].parent != node_idx) continue;
-    chain.push_back(tree.nodes[i].token_id);
-    node_idx = i;
-  }
-  return chain;
-}
-
-float ChanceOfRootChild(const TokenTree& tree, int32_t token_id) {
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.nodes[i].parent == speculation::kRootParent && tree.nodes[i].token_id == token_id)
-      return tree.nodes[i].chance;
-  }
-  return 0;
 }
 
 void CheckIntegrity(const TokenTree& tree, int32_t node_budget) {

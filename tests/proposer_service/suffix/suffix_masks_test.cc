@@ -44,13 +44,13 @@ class SuffixMasks : public ::testing::Test {
 };
 
 // After 1, 2 came 3 twice and 4 once.
-const std::vector<int32_t> kText = {1, 2, 3, 6, 1, 2, 4, 7, 1, 2, 3, 8, 1, 2};
+const std::vector<int32_t> kSuffixText = {1, 2, 3, 6, 1, 2, 4, 7, 1, 2, 3, 8, 1, 2};
 
 TEST_F(SuffixMasks, TheBestAllowedContinuationComesWithTheShareOfTheOthers) {
-  const TokenTree free = ProposeAfter(kText, {}, 2);
+  const TokenTree free = ProposeAfter(kSuffixText, {}, 2);
   ASSERT_THAT(free.nodes, SizeIs(2));
   EXPECT_EQ(free.nodes[0].token_id, 3);
-  const TokenTree tree = ProposeAfter(kText, AllowIds({4, 5}));
+  const TokenTree tree = ProposeAfter(kSuffixText, AllowIds({4, 5}));
   ASSERT_THAT(TokenIds(tree), ElementsAre(4));
   EXPECT_THAT(tree.nodes[0].chance, FloatEq(free.nodes[0].chance * 3 / 2)) << "3 had two of three occurrences";
 }
@@ -67,25 +67,25 @@ TEST_F(SuffixMasks, FinishedOutputsAreMatchedInTheSameWay) {
 }
 
 TEST_F(SuffixMasks, OnlyTheRootIsRestricted) {
-  const TokenTree tree = ProposeAfter(kText, AllowIds({4}), 3);
+  const TokenTree tree = ProposeAfter(kSuffixText, AllowIds({4}), 3);
   EXPECT_THAT(TokenIds(tree), ElementsAre(4, 7, 1));
   EXPECT_THAT(testing::Parents(tree), ElementsAre(-1, 0, 1));
 }
 
 TEST_F(SuffixMasks, WithoutAnAllowedContinuationTheTreeIsEmpty) {
-  Finish(kText);
-  EXPECT_THAT(ProposeAfter(kText, AllowIds({}), 8).nodes, IsEmpty());
-  EXPECT_THAT(ProposeAfter(kText, AllowIds({100}), 8).nodes, IsEmpty());
+  Finish(kSuffixText);
+  EXPECT_THAT(ProposeAfter(kSuffixText, AllowIds({}), 8).nodes, IsEmpty());
+  EXPECT_THAT(ProposeAfter(kSuffixText, AllowIds({100}), 8).nodes, IsEmpty());
 }
 
 TEST_F(SuffixMasks, AMaskOfAllTokensChangesNothing) {
-  Finish(kText);
+  Finish(kSuffixText);
   Finish({1, 2});
-  EXPECT_EQ(ProposeAfter(kText, testing::AllowAll(), 16).nodes, ProposeAfter(kText, {}, 16).nodes);
+  EXPECT_EQ(ProposeAfter(kSuffixText, testing::AllowAll(), 16).nodes, ProposeAfter(kSuffixText, {}, 16).nodes);
 }
 
 TEST_F(SuffixMasks, FurtherTokensEndTheRestriction) {
-  ProposeAfter(kText, AllowIds({4}));
+  ProposeAfter(kSuffixText, AllowIds({4}));
   session_->Append(std::vector<int32_t>{3, 8});
   EXPECT_THAT(TokenIds(Propose(1)), ElementsAre(1));
 }

@@ -17,7 +17,9 @@ namespace {
 
 using speculation::kRootParent;
 using speculation::TokenTree;
+using testing::ChanceOfRootChild;
 using ::testing::ElementsAre;
+using testing::FirstChain;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -49,24 +51,6 @@ std::vector<int32_t> Range(int32_t begin, int32_t end) {
   std::vector<int32_t> tokens;
   for (int32_t i = begin; i < end; ++i) tokens.push_back(i);
   return tokens;
-}
-
-std::vector<int32_t> FirstChain(const TokenTree& tree) {
-  std::vector<int32_t> chain;
-  int32_t node_idx = kRootParent;
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.nodes[i].parent != node_idx) continue;
-    chain.push_back(tree.nodes[i].token_id);
-    node_idx = i;
-  }
-  return chain;
-}
-
-float ChanceOfRootChild(const TokenTree& tree, int32_t token_id) {
-  for (int32_t i = 0; i < tree.num_nodes(); ++i) {
-    if (tree.nodes[i].parent == kRootParent && tree.nodes[i].token_id == token_id) return tree.nodes[i].chance;
-  }
-  return 0;
 }
 
 std::vector<int32_t> RandomText(std::mt19937& random, int32_t num_ids, size_t length) {

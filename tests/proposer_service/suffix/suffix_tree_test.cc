@@ -36,7 +36,7 @@ Occurrences Count(const Texts& texts, NodeIdx root, std::span<const int32_t> str
   return found;
 }
 
-std::vector<int32_t> RandomText(std::mt19937& random, int32_t num_ids, size_t length) {
+std::vector<int32_t> RandomTreeText(std::mt19937& random, int32_t num_ids, size_t length) {
   std::vector<int32_t> text;
   while (text.size() < length) {
     if (text.size() > 8 && random() % 4 == 0) {
@@ -108,7 +108,7 @@ TEST(SuffixTree, CountsEqualASearchOfTheTexts) {
     const NodeIdx root = tree.AddRoot();
     Texts texts;
     for (uint32_t i = 0; i < 6; ++i) {
-      texts.emplace_back(root, RandomText(random, 2 + static_cast<int32_t>(seed) % 5 * 10, 1 + random() % 300));
+      texts.emplace_back(root, RandomTreeText(random, 2 + static_cast<int32_t>(seed) % 5 * 10, 1 + random() % 300));
       AppendAll(tree, root, texts.back().second);
       tree.End();
       ExpectSameCountsOfManyStrings(tree, texts, root, random);
@@ -122,7 +122,7 @@ TEST(SuffixTree, KeepsRootsSeparate) {
   const std::vector<NodeIdx> roots = {tree.AddRoot(), tree.AddRoot(), tree.AddRoot()};
   Texts texts;
   for (uint32_t i = 0; i < 20; ++i) {
-    texts.emplace_back(roots[random() % 2], RandomText(random, 6, 100));
+    texts.emplace_back(roots[random() % 2], RandomTreeText(random, 6, 100));
     AppendAll(tree, texts.back().first, texts.back().second);
     tree.End();
   }
@@ -139,7 +139,8 @@ TEST(SuffixTree, ForgettingATextLeavesTheTreeOfTheOtherTexts) {
     Texts texts;
     for (uint32_t i = 0; i < 40; ++i) {
       const NodeIdx root = roots[random() % 2];
-      const std::vector<int32_t> text = RandomText(random, 2 + static_cast<int32_t>(seed) % 5 * 10, 1 + random() % 250);
+      const std::vector<int32_t> text =
+          RandomTreeText(random, 2 + static_cast<int32_t>(seed) % 5 * 10, 1 + random() % 250);
       while (tree.free_places() < text.size() + 1) {
         tree.ForgetOldest();
         texts.erase(texts.begin());
@@ -164,7 +165,7 @@ TEST(SuffixTree, ForgettingKeepsMemoryBounded) {
   const NodeIdx root = tree.AddRoot();
   size_t bytes_when_full = 0;
   for (int32_t i = 0; i < 2000; ++i) {
-    const std::vector<int32_t> text = RandomText(random, 200, 200);
+    const std::vector<int32_t> text = RandomTreeText(random, 200, 200);
     while (tree.free_places() < text.size() + 1) tree.ForgetOldest();
     AppendAll(tree, root, text);
     tree.End();
@@ -179,7 +180,7 @@ TEST(SuffixTree, TheActiveMatchIsTheLongestEndThatOccursBefore) {
   SuffixTree tree({.max_depth = max_depth});
   const NodeIdx root = tree.AddRoot();
   std::vector<int32_t> text;
-  for (const int32_t token_id : RandomText(random, 8, 1500)) {
+  for (const int32_t token_id : RandomTreeText(random, 8, 1500)) {
     text.push_back(token_id);
     tree.Append(root, token_id);
     size_t longest = 0;
@@ -196,12 +197,12 @@ TEST(SuffixTree, AMatchShortenedAndExtendedIsTheLongestEnd) {
   std::mt19937 random(6);
   SuffixTree tree({.max_depth = 10});
   const NodeIdx root = tree.AddRoot();
-  const Texts texts = {{root, RandomText(random, 9, 2000)}};
+  const Texts texts = {{root, RandomTreeText(random, 9, 2000)}};
   AppendAll(tree, root, texts[0].second);
   tree.End();
   SuffixCursor cursor = tree.AtRoot(root);
   std::vector<int32_t> read;
-  for (const int32_t token_id : RandomText(random, 9, 2000)) {
+  for (const int32_t token_id : RandomTreeText(random, 9, 2000)) {
     const auto matched = [&] { return std::span(read).last(cursor.depth); };
     while (cursor.depth == tree.max_depth() || !tree.Extend(cursor, token_id)) {
       if (cursor.depth == 0) break;
@@ -268,7 +269,7 @@ TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindExistingStrings) {
     }
   };
   for (int32_t i = 0; i < 60; ++i) {
-    const std::vector<int32_t> text = RandomText(random, 5, 150);
+    const std::vector<int32_t> text = RandomTreeText(random, 5, 150);
     while (tree.free_places() < text.size() + 1) {
       while (!tree.ForgetStep()) read(text);
     }

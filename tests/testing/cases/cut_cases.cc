@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 
 #include "tests/testing/cases/random_values.h"
@@ -17,8 +16,6 @@ using kernels::FilterCut;
 using kernels::SamplingParams;
 
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct RowKind {
   std::string name;

@@ -19,12 +19,6 @@ using kernels::DrawStatus;
 using kernels::SamplingParams;
 using reference::DrawInputs;
 
-namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-}  // namespace
-
 void ExpectTheReferencesDraws(const DrawOp& draw, int num_rounds) {
   RandomValues random(5);
   for (int i = 0; i < num_rounds; ++i) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random test data, the same on every machine and standard library.
+// Random test data, the same on every machine and standard library, and the value that random numbers never have.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
 namespace foretoken::testing {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class RandomValues {
  public:

@@ -35,7 +35,7 @@ const Demo& GetDemo() {
   return *demo;
 }
 
-ServedModel DemoModel() {
+ServedModel DemoChatModel() {
   ServedModel model;
   model.name = "demo";
   model.tokenizer = &GetDemo().tokenizer;
@@ -45,13 +45,14 @@ ServedModel DemoModel() {
   return model;
 }
 
-v1::GenerateRequest Parse(const std::string& text) {
+v1::GenerateRequest ParseChat(const std::string& text) {
   v1::GenerateRequest request;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &request)) << text;
   return request;
 }
 
-absl::StatusOr<GenerationRequest> Convert(const v1::GenerateRequest& request, const ServedModel& model = DemoModel()) {
+absl::StatusOr<GenerationRequest> ConvertChat(const v1::GenerateRequest& request,
+                                              const ServedModel& model = DemoChatModel()) {
   return ConvertRequest(request, model, [] { return uint64_t{1}; });
 }
 
@@ -60,19 +61,19 @@ std::vector<int32_t> Encode(const std::string& text) {
 }
 
 std::string Error(const v1::GenerateRequest& request) {
-  const absl::StatusOr<GenerationRequest> converted = Convert(request);
+  const absl::StatusOr<GenerationRequest> converted = ConvertChat(request);
   EXPECT_EQ(converted.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(converted.status().message());
 }
 
-std::string Error(const std::string& text) { return Error(Parse(text)); }
+std::string Error(const std::string& text) { return Error(ParseChat(text)); }
 
 TEST(ChatConversion, MakesTokensOfTheTemplatesSpecialTokens) {
-  const auto converted = Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } })"));
+  const auto converted = ConvertChat(ParseChat(R"(chat { messages { role: "user" content: "Hi" } })"));
   EXPECT_EQ(converted->prompt, Encode("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"));
   EXPECT_TRUE(converted->is_chat);
   const auto without =
-      Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } add_generation_prompt: false })"));
+      ConvertChat(ParseChat(R"(chat { messages { role: "user" content: "Hi" } add_generation_prompt: false })"));
   EXPECT_EQ(without->prompt, Encode("<|im_start|>user\nHi<|im_end|>\n"));
 }
 
@@ -82,17 +83,17 @@ TEST(ChatConversion, KeepsSpellingsInMessagesAsText) {
   v1::ChatMessage& message = *request.mutable_chat()->add_messages();
   message.set_role("user");
   message.set_content(content);
-  const std::vector<int32_t> ids = Convert(request)->prompt;
+  const std::vector<int32_t> ids = ConvertChat(request)->prompt;
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 4093), 2);  // <|im_start|>, the template's own
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 4094), 1);
   const std::string text = absl::StrCat("<|im_start|>user\n", content, "<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(*GetDemo().tokenizer.Decode(ids), text);
   request.set_parse_special_tokens(true);
-  EXPECT_EQ(Convert(request)->prompt, Encode(text));
+  EXPECT_EQ(ConvertChat(request)->prompt, Encode(text));
 }
 
 TEST(ChatConversion, PassesFieldsToolsAndVariables) {
-  const auto converted = Convert(Parse(R"(chat {
+  const auto converted = ConvertChat(ParseChat(R"(chat {
     messages { role: "tool" fields_json: '{"content": null, "note": "n", "note": "m"}' }
     tools_json: '[{"b": 1, "a": 2}]' template_variables_json: '{"extra": "E"}' })"));
   ASSERT_TRUE(converted.ok()) << converted.status();
@@ -101,8 +102,9 @@ TEST(ChatConversion, PassesFieldsToolsAndVariables) {
 }
 
 TEST(ChatConversion, TruncatesAsOtherPrompts) {
-  const auto all = Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } })"));
-  const auto some = Convert(Parse(R"(chat { messages { role: "user" content: "Hi" } } truncate_prompt_tokens: 2)"));
+  const auto all = ConvertChat(ParseChat(R"(chat { messages { role: "user" content: "Hi" } })"));
+  const auto some =
+      ConvertChat(ParseChat(R"(chat { messages { role: "user" content: "Hi" } } truncate_prompt_tokens: 2)"));
   EXPECT_EQ(some->prompt, std::vector<int32_t>(all->prompt.end() - 2, all->prompt.end()));
 }
 
@@ -128,27 +130,27 @@ TEST(ChatConversion, NamesTheField) {
 }
 
 TEST(ChatConversion, SaysThatAModelHasNoTemplate) {
-  ServedModel model = DemoModel();
+  ServedModel model = DemoChatModel();
   model.chat_template = nullptr;
-  const auto converted = Convert(Parse(R"(chat { messages { role: "user" } })"), model);
+  const auto converted = ConvertChat(ParseChat(R"(chat { messages { role: "user" } })"), model);
   EXPECT_EQ(converted.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(converted.status().message(),
             "chat: expected text or tokens, because the checkpoint of this model has no chat template");
 }
 
 TEST(ChatConversion, SaysWhyATemplateCannotBeParsed) {
-  ServedModel model = DemoModel();
+  ServedModel model = DemoChatModel();
   model.chat_template = nullptr;
   model.chat_template_error = "chat template: Unknown statement: with";
-  EXPECT_EQ(Convert(Parse(R"(chat { messages { role: "user" } })"), model).status().message(),
+  EXPECT_EQ(ConvertChat(ParseChat(R"(chat { messages { role: "user" } })"), model).status().message(),
             "chat: expected text or tokens, because of this model's chat template: Unknown statement: with");
 }
 
 TEST(ChatConversion, PassesOnToTheClientAloneWhyTheTemplateRefuses) {
   const auto strict = chat::ChatTemplate::Parse({.standard = "{{ raise_exception('no system') }}"}, absl::Now);
-  ServedModel model = DemoModel();
+  ServedModel model = DemoChatModel();
   model.chat_template = &*strict;
-  const absl::Status status = Convert(Parse(R"(chat { messages { role: "system" } })"), model).status();
+  const absl::Status status = ConvertChat(ParseChat(R"(chat { messages { role: "system" } })"), model).status();
   EXPECT_EQ(status.message(), "chat: the chat template says: no system");
   EXPECT_TRUE(base::IsConfidential(status)) << "a template may quote the conversation";
 }
@@ -160,20 +162,20 @@ TEST(ChatConversion, TakesAsManyMessagesAsAllowed) {
     message.set_role(i % 2 == 0 ? "user" : "assistant");
     message.set_content("x");
   }
-  const auto converted = Convert(request);
+  const auto converted = ConvertChat(request);
   ASSERT_TRUE(converted.ok()) << converted.status();
   EXPECT_EQ(std::count(converted->prompt.begin(), converted->prompt.end(), 4093), 4097);
 }
 
 TEST(ChatConversion, BoundsTheText) {
-  ServedModel model = DemoModel();
+  ServedModel model = DemoChatModel();
   v1::GenerateRequest request;
   v1::ChatMessage& message = *request.mutable_chat()->add_messages();
   message.set_role("user");
   message.set_content(std::string(size_t{4} << 20, ' '));
   EXPECT_TRUE(absl::StartsWith(Error(request), "chat: expected a conversation of at most 4194304 bytes of text"));
   message.mutable_content()->resize((size_t{4} << 20) - 100);
-  EXPECT_TRUE(Convert(request, model).ok());
+  EXPECT_TRUE(ConvertChat(request, model).ok());
 }
 
 TEST(ChatConversion, RefusesDeepJsonAndInvalidUtf8) {

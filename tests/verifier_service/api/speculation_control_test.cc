@@ -25,7 +25,7 @@ using testing::Output;
 using testing::RunningVerifier;
 using testing::ScriptedProposer;
 
-constexpr uint32_t kNumTokens = 60;
+constexpr uint32_t kNumOutputTokens = 60;
 
 // Two proposers that guess the greedy output of the demo model.
 class SpeculationControl : public ::testing::Test {
@@ -61,7 +61,7 @@ class SpeculationControl : public ::testing::Test {
     ASSERT_EQ(left_.num_streams() + right_.num_streams(), 2);
   }
 
-  static v1::GenerateRequest Request() { return testing::Greedy("def read_config(path):\n", kNumTokens); }
+  static v1::GenerateRequest Request() { return testing::Greedy("def read_config(path):\n", kNumOutputTokens); }
 
   // Returns the usage of a request with these options. Checks that its tokens equal the tokens without speculation.
   v1::Usage UsageWith(const v1::SpeculationOptions& options) {
@@ -136,7 +136,7 @@ TEST_F(SpeculationControl, OffAndNoNodesOpenNoSession) {
     options.set_prediction_text(truth_.text);
     const v1::Usage usage = UsageWith(options);
     EXPECT_EQ(usage.speculation_mode(), v1::SPECULATION_MODE_OFF);
-    EXPECT_EQ(usage.steps(), kNumTokens);
+    EXPECT_EQ(usage.steps(), kNumOutputTokens);
     EXPECT_EQ(usage.proposed_nodes(), 0);
     EXPECT_THAT(usage.proposers(), IsEmpty());
     EXPECT_EQ(usage.accepted_prediction_tokens() + usage.rejected_prediction_tokens(), 0);
@@ -151,7 +151,7 @@ TEST_F(SpeculationControl, NodesPerStepAreLimited) {
   const v1::Usage usage = UsageWith(options);
   EXPECT_LE(usage.verified_nodes(), 2 * usage.steps());
   EXPECT_LE(usage.accepted_lengths_size(), 3);
-  EXPECT_GE(usage.steps(), kNumTokens / 3);
+  EXPECT_GE(usage.steps(), kNumOutputTokens / 3);
 }
 
 TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyProposer) {
@@ -161,12 +161,13 @@ TEST_F(SpeculationControl, APredictionIsAProposerAndMayBeTheOnlyProposer) {
   uint64_t num_accepted = 0;
   for (int round = 0; round < 50 && num_accepted == 0; ++round) {
     const v1::Usage usage = UsageWith(options);
-    EXPECT_GT(usage.accepted_prediction_tokens(), kNumTokens - 10) << "only the first tokens differ by tokenization";
+    EXPECT_GT(usage.accepted_prediction_tokens(), kNumOutputTokens - 10)
+        << "only the first tokens differ by tokenization";
     EXPECT_LT(usage.rejected_prediction_tokens(), 10);
     if (usage.proposers().empty()) continue;  // no guess got a row
     EXPECT_EQ(Names(usage), std::vector<std::string>{"prediction"});
     num_accepted = usage.proposers(0).accepted_tokens();
-    EXPECT_EQ(num_accepted, kNumTokens - usage.steps());
+    EXPECT_EQ(num_accepted, kNumOutputTokens - usage.steps());
   }
   EXPECT_GT(num_accepted, 0);
   EXPECT_EQ(NumSessions(left_) + NumSessions(right_), 0);

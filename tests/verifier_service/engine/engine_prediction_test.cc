@@ -20,7 +20,7 @@ using testing::InProcessProposers;
 using testing::Random;
 using testing::RandomValues;
 using testing::Results;
-using Tokens = std::vector<int32_t>;
+using EngineTokens = std::vector<int32_t>;
 
 constexpr int32_t kMaxContext = 1024;
 
@@ -38,7 +38,7 @@ class EnginePrediction : public testing::EngineFixture {
     return requests;
   }
 
-  static void Predict(const Tokens& tokens, GenerationRequest& request) {
+  static void Predict(const EngineTokens& tokens, GenerationRequest& request) {
     request.speculation.prediction = Prediction(tokens, kMaxContext);
   }
 
@@ -62,24 +62,25 @@ TEST_F(EnginePrediction, TokensDoNotDependOnIt) {
   const Results truth = Generate(requests, none_, even_);
   RandomValues random(1);
   const auto garbage = [&](int32_t count) {
-    Tokens tokens(static_cast<size_t>(count));
+    EngineTokens tokens(static_cast<size_t>(count));
     for (int32_t& token : tokens) token = random.Below(4000);
     return tokens;
   };
-  const std::vector<std::pair<const char*, std::function<Tokens(const Tokens& right)>>> predictions = {
-      {"right", [](const Tokens& right) { return right; }},
-      {"empty", [](const Tokens&) { return Tokens(); }},
-      {"without its first token", [](const Tokens& right) { return Tokens(right.begin() + 1, right.end()); }},
+  const std::vector<std::pair<const char*, std::function<EngineTokens(const EngineTokens& right)>>> predictions = {
+      {"right", [](const EngineTokens& right) { return right; }},
+      {"empty", [](const EngineTokens&) { return EngineTokens(); }},
+      {"without its first token",
+       [](const EngineTokens& right) { return EngineTokens(right.begin() + 1, right.end()); }},
       {"with every ninth token changed",
-       [](Tokens right) {
+       [](EngineTokens right) {
          for (size_t i = 4; i < right.size(); i += 9) right[i] = 7;
          return right;
        }},
-      {"backwards", [](const Tokens& right) { return Tokens(right.rbegin(), right.rend()); }},
-      {"garbage", [&](const Tokens&) { return garbage(50); }},
-      {"one token", [](const Tokens&) { return Tokens(500, 7); }},
-      {"longer than the context", [&](Tokens right) {
-         const Tokens more = garbage(2 * kMaxContext);
+      {"backwards", [](const EngineTokens& right) { return EngineTokens(right.rbegin(), right.rend()); }},
+      {"garbage", [&](const EngineTokens&) { return garbage(50); }},
+      {"one token", [](const EngineTokens&) { return EngineTokens(500, 7); }},
+      {"longer than the context", [&](EngineTokens right) {
+         const EngineTokens more = garbage(2 * kMaxContext);
          right.insert(right.begin() + 10, more.begin(), more.end());
          return right;
        }}};
@@ -99,7 +100,7 @@ TEST_F(EnginePrediction, ARightPredictionSavesMostSteps) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
   EXPECT_EQ(CompletionOf(request).num_steps, 200);
-  const Tokens right = truth.at({request.ticket, 0}).token_ids;
+  const EngineTokens right = truth.at({request.ticket, 0}).token_ids;
   Predict(right, request);
   EXPECT_EQ(Generate({request}, none_, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
@@ -117,7 +118,7 @@ TEST_F(EnginePrediction, APredictionWithFewErrorsSavesNearlyAsMuch) {
   GenerationRequest request = Long();
   request.sampling.temperature = 0.8f;  // makes a text without repetitions
   const Results truth = Generate({request}, none_, even_);
-  Tokens edited = truth.at({request.ticket, 0}).token_ids;
+  EngineTokens edited = truth.at({request.ticket, 0}).token_ids;
   edited.insert(edited.begin() + 100, {7, 8, 9, 10, 11});
   for (const size_t place : {20, 60, 150}) edited[place] = 7;
   Predict(edited, request);
@@ -132,7 +133,7 @@ TEST_F(EnginePrediction, APredictionWithFewErrorsSavesNearlyAsMuch) {
 TEST_F(EnginePrediction, AWrongPredictionCostsOnlySpeed) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
-  Predict(Tokens(200, 7), request);
+  Predict(EngineTokens(200, 7), request);
   EXPECT_EQ(Generate({request}, none_, even_), truth);
   const SampleCompletion completion = CompletionOf(request);
   EXPECT_EQ(completion.num_steps, 200);
@@ -201,7 +202,7 @@ TEST_F(EnginePrediction, NodesAreLimitedAndThePredictionNeedsNoName) {
 TEST_F(EnginePrediction, GreedyTokensUnderRejectionSamplingDoNotDependOnIt) {
   GenerationRequest request = Long();
   const Results truth = Generate({request}, none_, even_);
-  Tokens edited = truth.at({request.ticket, 0}).token_ids;
+  EngineTokens edited = truth.at({request.ticket, 0}).token_ids;
   for (size_t i = 9; i < edited.size(); i += 20) edited[i] = 7;
   request.verification = kernels::VerificationRule::kRejectionSampling;
   Predict(edited, request);

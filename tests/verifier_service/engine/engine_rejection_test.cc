@@ -26,7 +26,7 @@ using enum kernels::VerificationRule;
 
 using Members = std::vector<InProcessProposers::Member>;
 
-constexpr int32_t kNumTokens = 4093;
+constexpr int32_t kNumDrawnTokens = 4093;
 
 class RejectionTest : public testing::EngineFixture {
  protected:
@@ -66,7 +66,7 @@ class RejectionTest : public testing::EngineFixture {
   SamplingProposer tree_{*draft_, {.top_k = 12, .children_by_depth = {3, 2, 1}}};
   SamplingProposer chain_{*draft_, {.top_k = 12, .children_by_depth = {1, 1, 1, 1, 1}}};
   proposer::NgramProposer ngram_{{}};
-  const testing::Delivery wire_ = testing::OverTheWire(kNumTokens);
+  const testing::Delivery wire_ = testing::OverTheWire(kNumDrawnTokens);
   const EngineOptions even_ = {.now = testing::EvenClock()};
 };
 
@@ -74,7 +74,7 @@ TEST_F(RejectionTest, GreedyTokensAreThoseOfTheKeyedDrawForAnyProposals) {
   const Results truth = Generate(MixedRequests(kKeyedDraw, 0), none_, even_);
   const std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0);
   EXPECT_EQ(Generate(requests, none_, even_), truth);
-  SamplingProposer wrong(testing::HashDistribution(kNumTokens), {});
+  SamplingProposer wrong(testing::HashDistribution(kNumDrawnTokens), {});
   for (const Members& members : std::vector<Members>{{&tree_}, {&chain_}, {&wrong}, {&ngram_}, {&ngram_, &tree_}}) {
     InProcessProposers client(members, wire_);
     EXPECT_EQ(Generate(requests, client, even_), truth);

@@ -18,14 +18,14 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int32_t kBlockSize = kernels::kKvBlockSize;
+constexpr int32_t kBlockTokens = kernels::kKvBlockSize;
 
 class SchedulerTest : public ::testing::Test {
  protected:
   static absl::Time At(int seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
   // A request whose prompt fills so many blocks.
   static GenerationRequest Request(const std::string& id, int32_t num_blocks, int32_t priority = 0) {
-    std::vector<int32_t> prompt(num_blocks * kBlockSize);
+    std::vector<int32_t> prompt(num_blocks * kBlockTokens);
     std::iota(prompt.begin(), prompt.end(), static_cast<int32_t>(id.front()) * 1000);
     return {.request_id = id, .priority = priority, .prompt = std::move(prompt), .stop = {.max_tokens = 64}};
   }
@@ -139,8 +139,8 @@ TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
   Decode(sequence, 1);
   scheduler.ReserveRoots(At(2));
   const int32_t num_free = scheduler.pool().num_free();
-  Scheduler::TreeSlots slots = scheduler.ReserveTree(sequence, 64 * kBlockSize, 1);
-  EXPECT_THAT(slots.slots, SizeIs(num_free * kBlockSize));
+  Scheduler::TreeSlots slots = scheduler.ReserveTree(sequence, 64 * kBlockTokens, 1);
+  EXPECT_THAT(slots.slots, SizeIs(num_free * kBlockTokens));
   EXPECT_EQ(scheduler.pool().num_free(), 0);
   EXPECT_EQ(scheduler.num_preemptions(), 0);
   scheduler.GiveBack(slots);
@@ -181,7 +181,7 @@ TEST_F(SchedulerTest, AKnownPromptBeginsWithItsCachedBlocks) {
   Enqueue(scheduler, Request("a", 3));
   ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
   // The last token's row is always computed, so its block is not shared.
-  EXPECT_EQ(scheduler.running()[0]->num_computed, 2 * kBlockSize);
+  EXPECT_EQ(scheduler.running()[0]->num_computed, 2 * kBlockTokens);
 }
 
 }  // namespace

@@ -14,15 +14,15 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr int32_t kEnd = 4092;  // of the demo tokenizer
-constexpr int32_t kNumTokens = kEnd + 1;
+constexpr int32_t kEndOfOutput = 4092;  // of the demo tokenizer
+constexpr int32_t kNumVocabularyTokens = kEndOfOutput + 1;
 
 class GrammarFollowerTest : public ::testing::Test {
  protected:
   GrammarFollower Follow(GrammarKind kind, const std::string& text, Clock now = SteadyNow) {
     const auto grammar = Grammar::Compile({.kind = kind, .text = text}, vocabulary_);
     EXPECT_TRUE(grammar.ok()) << grammar.status();
-    return GrammarFollower(*grammar, tokenizer_, kNumTokens, std::move(now));
+    return GrammarFollower(*grammar, tokenizer_, kNumVocabularyTokens, std::move(now));
   }
 
   std::string TextOf(const speculation::TokenTree& tree) {
@@ -32,7 +32,8 @@ class GrammarFollowerTest : public ::testing::Test {
   }
 
   const tokenizer::Tokenizer tokenizer_ = tokenizer::Tokenizer::Load(testing::SourcePath("deploy/demo/target")).value();
-  const GrammarVocabulary vocabulary_{TokensOf(tokenizer_.vocabulary(), kNumTokens, std::vector<int32_t>{kEnd})};
+  const GrammarVocabulary vocabulary_{
+      TokensOf(tokenizer_.vocabulary(), kNumVocabularyTokens, std::vector<int32_t>{kEndOfOutput})};
 };
 
 TEST_F(GrammarFollowerTest, GuessesTheTextThatMustComeInTheTokenizersTokens) {
@@ -56,7 +57,7 @@ TEST_F(GrammarFollowerTest, GuessesNothingWhereSeveralTextsCanFollow) {
   EXPECT_EQ(TextOf(follower.Guess(32, 1)), "c");
   follower.Append(tokenizer_.Encode("c").value()[0]);
   EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());  // only the end can follow, and it has no text
-  follower.Append(kEnd);
+  follower.Append(kEndOfOutput);
   EXPECT_THAT(follower.Guess(32, 1).nodes, IsEmpty());
 }
 

@@ -24,29 +24,29 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-constexpr int32_t kEnd = testing::kEndOfBytes;
+constexpr int32_t kEndOfMatch = testing::kEndOfBytes;
 
-std::shared_ptr<const Grammar> Compiled(GrammarKind kind, const std::string& text,
-                                        const GrammarTokens& tokens = testing::ByteTokens()) {
+std::shared_ptr<const Grammar> CompiledForMatcher(GrammarKind kind, const std::string& text,
+                                                  const GrammarTokens& tokens = testing::ByteTokens()) {
   auto grammar = Grammar::Compile({.kind = kind, .text = text}, GrammarVocabulary(tokens));
   EXPECT_TRUE(grammar.ok()) << grammar.status();
   return *grammar;
 }
 
 TEST(GrammarMatcher, TheEndMayComeWhereTheFormMayEnd) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "ab?"));
+  GrammarMatcher matcher(CompiledForMatcher(GrammarKind::kRegex, "ab?"));
   EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
   ASSERT_TRUE(matcher.Accept('a'));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEndOfMatch));
   ASSERT_TRUE(matcher.Accept('b'));
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre(kEnd));
-  ASSERT_TRUE(matcher.Accept(kEnd));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre(kEndOfMatch));
+  ASSERT_TRUE(matcher.Accept(kEndOfMatch));
   EXPECT_TRUE(matcher.has_ended());
   EXPECT_THAT(testing::AllowedIds(matcher), IsEmpty());
   EXPECT_FALSE(matcher.Accept('a'));
   matcher.Rollback(2);
   EXPECT_FALSE(matcher.has_ended());
-  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEnd));
+  EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('b', kEndOfMatch));
 }
 
 // The vocabulary of the demo target, with tokens that end strings early and late, and some longer than any budget.
@@ -86,7 +86,7 @@ TEST(GrammarMatcher, AMaskHasTheTokensThatAcceptTakes) {
   const auto num_tokens = static_cast<int32_t>(tokens.bytes.size());
   testing::RandomValues random(7);
   for (const auto& [kind, form] : forms) {
-    const auto grammar = Compiled(kind, form, tokens);
+    const auto grammar = CompiledForMatcher(kind, form, tokens);
     for (int text = 0; text < 8; ++text) {
       GrammarMatcher matcher(grammar);
       for (int position = 0; position < 14 && !matcher.has_ended(); ++position) {
@@ -153,7 +153,7 @@ TEST(GrammarMatcher, AMaskOfWhichItGivesUpIsEmpty) {
 
 // The tree below "" of the regex a(b|c)d*: b under a is allowed, x is not, and neither is anything below x.
 TEST(VisitAllowed, StandsBehindEachAllowedNodeAndEndsAtTheRoot) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "a(b|c)d*"));
+  GrammarMatcher matcher(CompiledForMatcher(GrammarKind::kRegex, "a(b|c)d*"));
   speculation::TokenTree tree;
   const int32_t a = tree.Append({.token_id = 'a'});
   const int32_t x = tree.Append({.token_id = 'x'});
@@ -163,14 +163,14 @@ TEST(VisitAllowed, StandsBehindEachAllowedNodeAndEndsAtTheRoot) {
   const int32_t d = tree.Append({.token_id = 'd', .parent = b});
   std::vector<std::pair<int32_t, std::vector<int32_t>>> visited;
   VisitAllowed(tree, matcher, [&](int32_t node) { visited.emplace_back(node, testing::AllowedIds(matcher)); });
-  EXPECT_THAT(visited, ElementsAre(Pair(a, ElementsAre('b', 'c')), Pair(b, ElementsAre('d', kEnd)),
-                                   Pair(d, ElementsAre('d', kEnd)), Pair(c, ElementsAre('d', kEnd))));
+  EXPECT_THAT(visited, ElementsAre(Pair(a, ElementsAre('b', 'c')), Pair(b, ElementsAre('d', kEndOfMatch)),
+                                   Pair(d, ElementsAre('d', kEndOfMatch)), Pair(c, ElementsAre('d', kEndOfMatch))));
   EXPECT_THAT(testing::AllowedIds(matcher), ElementsAre('a'));
 }
 
 // A proposer chooses the order of the nodes, so the order must not make the walk long.
 TEST(VisitAllowed, TakesNoLongerWhereChainsAreInterleaved) {
-  GrammarMatcher matcher(Compiled(GrammarKind::kRegex, "(a|b)*"));
+  GrammarMatcher matcher(CompiledForMatcher(GrammarKind::kRegex, "(a|b)*"));
   constexpr int32_t kChain = speculation::kMaxTreeNodes / 2;
   speculation::TokenTree chains, interleaved;
   for (int32_t i = 0; i < 2 * kChain; ++i) {

@@ -13,10 +13,10 @@ namespace {
 
 using ::testing::ElementsAre;
 
-const absl::Time kStart = absl::UnixEpoch();
+const absl::Time kFirstStep = absl::UnixEpoch();
 
 // Returns costs of 10 ms per step plus 1 ms per row.
-StepCost Learned(int32_t max_rows) {
+StepCost LearnedRows(int32_t max_rows) {
   StepCost cost(max_rows);
   for (int32_t rows = 1; rows <= max_rows; ++rows) cost.Observe({.num_rows = rows}, 10.0f + static_cast<float>(rows));
   return cost;
@@ -32,63 +32,64 @@ int32_t NumRows(const std::vector<WaitingPrompt>& prompts, const std::vector<abs
   const PromptStep step = {.decoding = {.num_rows = static_cast<int32_t>(first_tokens.size())},
                            .first_tokens = first_tokens,
                            .max_rows = max_rows};
-  return NumPromptRows(prompts, step, limits, Learned(max_rows));
+  return NumPromptRows(prompts, step, limits, LearnedRows(max_rows));
 }
 
 TEST(NumPromptRows, KeepsTheStepWithinTheGrowthThatStreamsMaySee) {
-  const std::vector<absl::Time> streams(4, kStart);
-  const std::vector<WaitingPrompt> later = {Prompt(4096, kStart + absl::Seconds(1))};
+  const std::vector<absl::Time> streams(4, kFirstStep);
+  const std::vector<WaitingPrompt> later = {Prompt(4096, kFirstStep + absl::Seconds(1))};
   // 14 ms may grow to 21 ms, which is 11 rows in total.
   EXPECT_GE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 6);
   EXPECT_LE(NumRows(later, streams, {.max_inter_token_growth = 1.5f}), 7);
   EXPECT_EQ(NumRows(later, streams, {.max_inter_token_growth = 1}), 1) << "every prompt ends";
   EXPECT_EQ(NumRows(later, {}, {.max_inter_token_growth = 1}), 64) << "no sequence decodes";
-  EXPECT_EQ(NumRows(later, std::vector(64, kStart), {}), 0) << "the step is full";
+  EXPECT_EQ(NumRows(later, std::vector(64, kFirstStep), {}), 0) << "the step is full";
   EXPECT_EQ(NumRows({}, streams, {}), 0);
 }
 
 TEST(NumPromptRows, GrowthFollowsThePromptsPerProtectedStream) {
   const PromptLimits limits = {.max_inter_token_growth = 1.5f};
-  const absl::Time later = kStart + absl::Seconds(1);
+  const absl::Time later = kFirstStep + absl::Seconds(1);
   const auto beside_one = [&](size_t num_prompts) {
-    return NumRows(std::vector(num_prompts, Prompt(200, later)), {kStart}, limits, 512);
+    return NumRows(std::vector(num_prompts, Prompt(200, later)), {kFirstStep}, limits, 512);
   };
   // 11 ms may grow to 16.5, 22 and 55 ms.
   EXPECT_NEAR(beside_one(1), 5, 1);
   EXPECT_NEAR(beside_one(2), 11, 1);
   EXPECT_NEAR(beside_one(8), 44, 2);
   // With as many streams as prompts the growth is the plain one: 18 ms may grow to 27 ms.
-  EXPECT_NEAR(NumRows(std::vector(8, Prompt(200, later)), std::vector(8, kStart), limits, 512), 9, 1);
+  EXPECT_NEAR(NumRows(std::vector(8, Prompt(200, later)), std::vector(8, kFirstStep), limits, 512), 9, 1);
 }
 
 TEST(NumPromptRows, AStreamIsNotProtectedFromThePromptsOfItsOwnBurst) {
   const PromptLimits limits = {.burst_window = absl::Milliseconds(100)};
-  const std::vector<absl::Time> streams(15, kStart);
-  EXPECT_EQ(NumRows({Prompt(200, kStart - absl::Milliseconds(50))}, streams, limits), 49) << "the last of the burst";
-  EXPECT_EQ(NumRows({Prompt(200, kStart + absl::Milliseconds(100))}, streams, limits), 49);
-  EXPECT_LT(NumRows({Prompt(200, kStart + absl::Milliseconds(101))}, streams, limits), 20);
+  const std::vector<absl::Time> streams(15, kFirstStep);
+  EXPECT_EQ(NumRows({Prompt(200, kFirstStep - absl::Milliseconds(50))}, streams, limits), 49)
+      << "the last of the burst";
+  EXPECT_EQ(NumRows({Prompt(200, kFirstStep + absl::Milliseconds(100))}, streams, limits), 49);
+  EXPECT_LT(NumRows({Prompt(200, kFirstStep + absl::Milliseconds(101))}, streams, limits), 20);
   // An older stream is protected from all of the burst: 26 ms may grow to 26 * (1 + 0.4 * 2) ms.
   std::vector<absl::Time> with_older = streams;
-  with_older[3] = kStart - absl::Seconds(1);
-  EXPECT_NEAR(NumRows({Prompt(200, kStart), Prompt(200, kStart)}, with_older, limits), 20, 2);
+  with_older[3] = kFirstStep - absl::Seconds(1);
+  EXPECT_NEAR(NumRows({Prompt(200, kFirstStep), Prompt(200, kFirstStep)}, with_older, limits), 20, 2);
   // A sequence without a first token is not a stream yet.
-  EXPECT_EQ(NumRows({Prompt(200, kStart)}, {absl::InfiniteFuture()}, limits), 63);
+  EXPECT_EQ(NumRows({Prompt(200, kFirstStep)}, {absl::InfiniteFuture()}, limits), 63);
 }
 
 TEST(NumPromptRows, APromptWithManyTokensIsNoPeer) {
   const PromptLimits limits = {.max_burst_prompt_tokens = 300};
-  EXPECT_EQ(NumRows({Prompt(300, kStart)}, {kStart}, limits), 63);
-  EXPECT_LT(NumRows({Prompt(301, kStart)}, {kStart}, limits), 10);
+  EXPECT_EQ(NumRows({Prompt(300, kFirstStep)}, {kFirstStep}, limits), 63);
+  EXPECT_LT(NumRows({Prompt(301, kFirstStep)}, {kFirstStep}, limits), 10);
 }
 
 TEST(NumPromptRows, ALaterPromptWaitsBesideABurst) {
   // The step may compute all remaining tokens of the burst. The later prompt adds no rows.
-  const std::vector<WaitingPrompt> prompts = {Prompt(20, kStart), Prompt(200, kStart + absl::Seconds(9))};
-  EXPECT_EQ(NumRows(prompts, std::vector(4, kStart), {}), 20);
+  const std::vector<WaitingPrompt> prompts = {Prompt(20, kFirstStep), Prompt(200, kFirstStep + absl::Seconds(9))};
+  EXPECT_EQ(NumRows(prompts, std::vector(4, kFirstStep), {}), 20);
 }
 
 TEST(SharePromptRows, AShortPromptBehindALongPromptGoesFirst) {
-  const WaitingPrompt prompts[] = {Prompt(8192, kStart), Prompt(100, kStart)};
+  const WaitingPrompt prompts[] = {Prompt(8192, kFirstStep), Prompt(100, kFirstStep)};
   EXPECT_THAT(SharePromptRows(prompts, 512), ElementsAre(412, 100));
   EXPECT_THAT(SharePromptRows(prompts, 16), ElementsAre(4, 12));
   EXPECT_THAT(SharePromptRows(prompts, 1), ElementsAre(1, 0));
@@ -99,27 +100,28 @@ TEST(SharePromptRows, TheOldestPromptEndsDespiteShorterPrompts) {
   int32_t num_left = 8192;
   int num_steps = 0;
   for (; num_left > 0; ++num_steps) {
-    const WaitingPrompt prompts[] = {Prompt(num_left, kStart), Prompt(50, kStart), Prompt(50, kStart)};
+    const WaitingPrompt prompts[] = {Prompt(num_left, kFirstStep), Prompt(50, kFirstStep), Prompt(50, kFirstStep)};
     num_left -= SharePromptRows(prompts, 64)[0];
   }
   EXPECT_LE(num_steps, 8192 / 16);
 }
 
 TEST(SharePromptRows, EqualPromptsBeginOneAfterAnother) {
-  const WaitingPrompt prompts[] = {Prompt(100, kStart), Prompt(100, kStart), Prompt(100, kStart)};
+  const WaitingPrompt prompts[] = {Prompt(100, kFirstStep), Prompt(100, kFirstStep), Prompt(100, kFirstStep)};
   EXPECT_THAT(SharePromptRows(prompts, 150), ElementsAre(100, 50, 0));
-  const WaitingPrompt shorter_last[] = {Prompt(100, kStart), Prompt(90, kStart), Prompt(80, kStart)};
+  const WaitingPrompt shorter_last[] = {Prompt(100, kFirstStep), Prompt(90, kFirstStep), Prompt(80, kFirstStep)};
   EXPECT_THAT(SharePromptRows(shorter_last, 100), ElementsAre(25, 0, 75));
 }
 
 TEST(SharePromptRows, PriorityGoesBeforeLength) {
-  const WaitingPrompt prompts[] = {Prompt(100, kStart), Prompt(50, kStart), Prompt(400, kStart, /*priority=*/1)};
+  const WaitingPrompt prompts[] = {Prompt(100, kFirstStep), Prompt(50, kFirstStep),
+                                   Prompt(400, kFirstStep, /*priority=*/1)};
   EXPECT_THAT(SharePromptRows(prompts, 100), ElementsAre(25, 0, 75));
 }
 
 TEST(SharePromptRows, TenantsShareTheRowsWhateverTheirPriorities) {
   const auto of = [](const char* tenant, int32_t num_tokens, int32_t priority, double weight = 1) {
-    WaitingPrompt prompt = Prompt(num_tokens, kStart, priority);
+    WaitingPrompt prompt = Prompt(num_tokens, kFirstStep, priority);
     prompt.tenant = tenant;
     prompt.weight = weight;
     return prompt;
@@ -133,9 +135,9 @@ TEST(SharePromptRows, TenantsShareTheRowsWhateverTheirPriorities) {
 }
 
 TEST(SharePromptRows, UnusedRowsOfAPromptGoToTheNext) {
-  WaitingPrompt scored = Prompt(1000, kStart);
+  WaitingPrompt scored = Prompt(1000, kFirstStep);
   scored.max_rows = 64;
-  const WaitingPrompt prompts[] = {scored, Prompt(300, kStart), Prompt(40, kStart)};
+  const WaitingPrompt prompts[] = {scored, Prompt(300, kFirstStep), Prompt(40, kFirstStep)};
   EXPECT_THAT(SharePromptRows(prompts, 512), ElementsAre(64, 300, 40));
 }
 

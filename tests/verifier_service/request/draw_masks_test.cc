@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr int32_t kNumTokens = 70;  // not a whole number of words
+constexpr int32_t kNumIds = 70;  // not a whole number of words
 const std::vector<int32_t> kEndingIds = {3, 69, 1000};
 
 // Makes a vocabulary with a token for every id below `num_ids` except the holes.
@@ -35,19 +35,19 @@ class DrawMasksTest : public ::testing::Test {
     return DrawMasks(MakeDrawMaskBits(request_, ending_ids, drawable_), drawable_, *backend_);
   }
   // Uses a vocabulary with these holes, and a model with this many rows.
-  void Use(const std::vector<int32_t>& holes, int64_t num_rows = kNumTokens) {
-    drawable_ = DrawableIds(MakeVocabulary(kNumTokens, holes), num_rows, *backend_);
+  void Use(const std::vector<int32_t>& holes, int64_t num_rows = kNumIds) {
+    drawable_ = DrawableIds(MakeVocabulary(kNumIds, holes), num_rows, *backend_);
   }
   static std::vector<int32_t> Allowed(const uint32_t* mask) {
     std::vector<int32_t> ids;
-    for (int32_t id = 0; id < kNumTokens; ++id) {
+    for (int32_t id = 0; id < kNumIds; ++id) {
       if ((mask[id / 32] >> id % 32 & 1) != 0) ids.push_back(id);
     }
     return ids;
   }
 
   std::unique_ptr<kernels::Backend> backend_ = kernels::MakeBackend({.num_threads = 1}).backend;
-  DrawableIds drawable_{MakeVocabulary(kNumTokens, {}), kNumTokens, *backend_};
+  DrawableIds drawable_{MakeVocabulary(kNumIds, {}), kNumIds, *backend_};
   GenerationRequest request_;
 };
 
@@ -62,7 +62,7 @@ TEST_F(DrawMasksTest, EndingIdsAreExcludedOnlyBeforeMinTokens) {
   const DrawMasks masks = Make();
   for (const int32_t num_generated : {0, 4}) {
     const std::vector<int32_t> ids = Allowed(masks.At(num_generated));
-    EXPECT_EQ(ids.size(), kNumTokens - 2);
+    EXPECT_EQ(ids.size(), kNumIds - 2);
     EXPECT_THAT(ids, ::testing::Not(::testing::AnyOf(::testing::Contains(3), ::testing::Contains(69))));
   }
   EXPECT_EQ(masks.At(5), nullptr);
@@ -82,22 +82,22 @@ TEST_F(DrawMasksTest, BannedAndEndingIdsAreRemovedFromAllowedIds) {
 TEST_F(DrawMasksTest, BannedIdsAloneLeaveAllOtherIds) {
   request_.banned_token_ids = {0, 64};
   const std::vector<int32_t> ids = Allowed(Make().At(0));
-  EXPECT_EQ(ids.size(), kNumTokens - 2);
+  EXPECT_EQ(ids.size(), kNumIds - 2);
   EXPECT_EQ(ids.front(), 1);
 }
 
 TEST_F(DrawMasksTest, HolesOfTheVocabularyAreLeftOutOfEveryMask) {
   Use({1, 33, 64});
   const DrawMasks without_lists = Make();
-  EXPECT_EQ(Allowed(without_lists.At(0)).size(), kNumTokens - 3);
+  EXPECT_EQ(Allowed(without_lists.At(0)).size(), kNumIds - 3);
   EXPECT_FALSE(drawable_.Contains(33));
   EXPECT_EQ(without_lists.At(0), Make().At(9)) << "one mask serves all requests";
   request_.banned_token_ids = {0};
-  EXPECT_EQ(Allowed(Make().At(0)).size(), kNumTokens - 4);
+  EXPECT_EQ(Allowed(Make().At(0)).size(), kNumIds - 4);
   request_.banned_token_ids.clear();
   request_.stop.min_tokens = 2;
   const DrawMasks masks = Make();
-  EXPECT_EQ(Allowed(masks.At(0)).size(), kNumTokens - 5);
+  EXPECT_EQ(Allowed(masks.At(0)).size(), kNumIds - 5);
   EXPECT_EQ(masks.At(2), drawable_.mask());
 }
 
@@ -108,7 +108,7 @@ TEST_F(DrawMasksTest, IdsWithoutARowOfTheModelAreNotDrawable) {
   EXPECT_FALSE(drawable_.Contains(66));
   EXPECT_FALSE(drawable_.Contains(-1));
   Use({}, 1000);
-  EXPECT_EQ(drawable_.num_tokens(), kNumTokens) << "padding is not drawable";
+  EXPECT_EQ(drawable_.num_tokens(), kNumIds) << "padding is not drawable";
 }
 
 }  // namespace

@@ -17,24 +17,24 @@ namespace {
 
 using speculation::TokenTree;
 using testing::RandomValues;
-using Tokens = std::vector<int32_t>;
+using PredictedTokens = std::vector<int32_t>;
 
 constexpr int32_t kMaxNodes = 32;
 constexpr int32_t kNoLimit = 1 << 20;
 
-Tokens Counting(int32_t from, int32_t count) {
-  Tokens tokens(static_cast<size_t>(count));
+PredictedTokens Counting(int32_t from, int32_t count) {
+  PredictedTokens tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), from);
   return tokens;
 }
 
-Tokens Joined(const std::vector<Tokens>& parts) {
-  Tokens all;
-  for (const Tokens& part : parts) all.insert(all.end(), part.begin(), part.end());
+PredictedTokens Joined(const std::vector<PredictedTokens>& parts) {
+  PredictedTokens all;
+  for (const PredictedTokens& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
-void Say(const Tokens& output, PredictionFollower& follower) {
+void Say(const PredictedTokens& output, PredictionFollower& follower) {
   for (size_t size = 1; size <= output.size(); ++size) follower.Append(std::span(output).first(size));
 }
 
@@ -50,14 +50,14 @@ std::optional<int32_t> BestGuess(const PredictionFollower& follower) {
   return std::nullopt;
 }
 
-std::optional<int32_t> BestGuessAfter(const Prediction& prediction, const Tokens& output) {
+std::optional<int32_t> BestGuessAfter(const Prediction& prediction, const PredictedTokens& output) {
   PredictionFollower follower(prediction);
   Say(output, follower);
   return BestGuess(follower);
 }
 
 // Returns the number of steps for the output if every guess is verified.
-int NumSteps(const Prediction& prediction, const Tokens& output) {
+int NumSteps(const Prediction& prediction, const PredictedTokens& output) {
   PredictionFollower follower(prediction);
   int num_steps = 0;
   for (size_t said = 0; said < output.size(); ++num_steps) {
@@ -88,14 +88,15 @@ TEST(Prediction, IsFollowedFromItsBeginningToItsEnd) {
 
 TEST(Prediction, ContinuesBehindReplacedInsertedOrOmittedTokens) {
   const Prediction prediction(Counting(0, 100), kNoLimit);
-  const Tokens before = Counting(0, 50);
+  const PredictedTokens before = Counting(0, 50);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900}})), 51) << "900 for 50";
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 51}})), 52);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 901, 902, 53}})), 54);
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {900, 50}})), 51) << "900 before 50";
   EXPECT_EQ(BestGuessAfter(prediction, Joined({before, {70}})), 71) << "50 to 69 are missing";
-  for (const Tokens& output : {Joined({before, {900}, Counting(51, 49)}), Joined({before, {900}, Counting(50, 50)}),
-                               Joined({before, Counting(70, 30)})}) {
+  for (const PredictedTokens& output :
+       {Joined({before, {900}, Counting(51, 49)}), Joined({before, {900}, Counting(50, 50)}),
+        Joined({before, Counting(70, 30)})}) {
     EXPECT_LE(NumSteps(prediction, output), 7);
   }
 }
@@ -111,7 +112,7 @@ TEST(Prediction, AnUnknownTokenMayReplaceAPredictedTokenOrPrecedeIt) {
 
 TEST(Prediction, FindsTextThatWasMovedFarAway) {
   const Prediction prediction(Counting(0, 2000), kNoLimit);
-  const Tokens output = Joined({Counting(0, 50), Counting(1500, 60), Counting(50, 60)});
+  const PredictedTokens output = Joined({Counting(0, 50), Counting(1500, 60), Counting(50, 60)});
   EXPECT_EQ(BestGuessAfter(prediction, std::vector(output.begin(), output.begin() + 54)), 1504);
   EXPECT_EQ(BestGuessAfter(prediction, std::vector(output.begin(), output.begin() + 114)), 54);
   EXPECT_LE(NumSteps(prediction, output), 18);
@@ -119,7 +120,7 @@ TEST(Prediction, FindsTextThatWasMovedFarAway) {
 
 TEST(Prediction, PrefersTheLongestEndThenTheNearestPlace) {
   // The prediction has 7 at three places. One of them follows a 6, as in the output.
-  const Tokens predicted = {1, 2, 3, 7, 30, 4, 7, 31, 5, 5, 6, 7, 32};
+  const PredictedTokens predicted = {1, 2, 3, 7, 30, 4, 7, 31, 5, 5, 6, 7, 32};
   const Prediction prediction(predicted, kNoLimit);
   EXPECT_EQ(BestGuessAfter(prediction, {1, 2, 7}), 30) << "nearest";
   EXPECT_EQ(BestGuessAfter(prediction, {1, 2, 3, 7, 30, 7}), 31) << "nearest";
@@ -139,7 +140,7 @@ TEST(Prediction, ItsChancesGrowWithAgreementAndFallWithMisses) {
   EXPECT_GT(chance_of_first(follower), 0.95f);
 
   // Every token is in the prediction, but the token after it there is never the next output.
-  Tokens output = Counting(0, 1);
+  PredictedTokens output = Counting(0, 1);
   PredictionFollower missing(prediction);
   for (int32_t i = 0; i < 200; ++i) output.push_back(i % 2 == 0 ? 50 : 20);
   Say(output, missing);
@@ -187,12 +188,12 @@ TEST(Prediction, ItsTreesAreValidForAnyPredictionAndOutput) {
   for (int run = 0; run < 300; ++run) {
     const int32_t num_tokens = 1 + random.Below(4);  // few distinct tokens, so that places agree for a while
     const auto random_tokens = [&](int32_t count) {
-      Tokens tokens(static_cast<size_t>(count));
+      PredictedTokens tokens(static_cast<size_t>(count));
       for (int32_t& token : tokens) token = random.Below(num_tokens);
       return tokens;
     };
     const Prediction prediction(random_tokens(random.Below(300)), kNoLimit);
-    const Tokens output = random_tokens(100);
+    const PredictedTokens output = random_tokens(100);
     PredictionFollower follower(prediction);
     for (size_t size = 0; size <= output.size(); ++size) {
       if (size > 0) follower.Append(std::span(output).first(size));

@@ -46,7 +46,7 @@ MATCHER_P(Is, text, "") {
   return is_same;
 }
 
-constexpr char kEnd[] =
+constexpr char kEndToken[] =
     "completion { finish_reason: FINISH_REASON_LENGTH usage { prompt_tokens: 5 cached_tokens: 2 completion_tokens: 3 "
     "steps: 2 accepted_lengths: [1, 1] verified_nodes: 4 } }";
 
@@ -55,7 +55,7 @@ TEST(AnswerTranslation, AStreamHasDeltasAndRepeatsTheLastOne) {
   EXPECT_THAT(Translate(answers, Ours("token_ids: [1, 2]")),
               ElementsAre(Is("chunk { token_ids: [1, 2] prompt_tokens: 5 completion_tokens: 2 }")));
   EXPECT_THAT(Translate(answers, Ours("text: 'held back until now'")), IsEmpty());
-  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEnd)),
+  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEndToken)),
               ElementsAre(Is("chunk { token_ids: 3 prompt_tokens: 5 completion_tokens: 1 cached_tokens: 2 }"),
                           Is("complete { output_ids: 3 finish_reason: 'length' prompt_tokens: 5 completion_tokens: 1 "
                              "cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }")));
@@ -66,8 +66,8 @@ TEST(AnswerTranslation, WithoutAStreamTheSamplesComeInOrderOnceAllHaveEnded) {
   AnswerTranslation answers({.num_samples = 2, .num_prompt_tokens = 5});
   EXPECT_THAT(Translate(answers, Ours("token_ids: [1, 2]")), IsEmpty());
   EXPECT_GT(answers.num_held_bytes(), 0);
-  EXPECT_THAT(Translate(answers, Ours(std::string("sample_index: 1 token_ids: 9 ") + kEnd)), IsEmpty());
-  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEnd)),
+  EXPECT_THAT(Translate(answers, Ours(std::string("sample_index: 1 token_ids: 9 ") + kEndToken)), IsEmpty());
+  EXPECT_THAT(Translate(answers, Ours(std::string("token_ids: 3 ") + kEndToken)),
               ElementsAre(Is("complete { output_ids: [1, 2, 3] finish_reason: 'length' prompt_tokens: 5 "
                              "completion_tokens: 3 cached_tokens: 2 spec_accepted_tokens: 1 spec_draft_tokens: 4 }"),
                           Is("complete { index: 1 output_ids: 9 finish_reason: 'length' prompt_tokens: 5 "

@@ -46,7 +46,7 @@ v1::GenerateRequest Expected(const std::string& text) {
 }
 
 // What a request says that leaves everything out but its prompt.
-constexpr char kPrompt[] = "tokenized { input_ids: [7, 8] }";
+constexpr char kPromptIds[] = "tokenized { input_ids: [7, 8] }";
 constexpr char kOurPrompt[] = "tokens { ids: [7, 8] }";
 constexpr char kNeutral[] =
     "sampling { temperature: 1 top_p: 1 top_k: 0 min_p: 0 frequency_penalty: 0 presence_penalty: 0 "
@@ -62,7 +62,7 @@ struct Same {
 class Translated : public ::testing::TestWithParam<Same> {};
 
 TEST_P(Translated, MeansTheSame) {
-  const auto ours = ToOurs(Theirs(absl::StrCat(kPrompt, GetParam().theirs)), SmallModel());
+  const auto ours = ToOurs(Theirs(absl::StrCat(kPromptIds, GetParam().theirs)), SmallModel());
   ASSERT_TRUE(ours.ok()) << ours.status();
   v1::GenerateRequest expected = Expected(absl::StrCat(kOurPrompt, kNeutral));
   expected.MergeFrom(Expected(GetParam().ours));
@@ -204,20 +204,20 @@ TEST(InTheirWords, RenamesFields) {
   EXPECT_EQ(base::ReasonOf(costly), "FORMAT_TOO_COSTLY");
 }
 
-std::string Repeated(int count, const std::string& field) {
+std::string RepeatedText(int count, const std::string& field) {
   std::string text;
   for (int i = 0; i < count; ++i) text += field;
   return text;
 }
 
-struct Bound {
+struct MessageBound {
   const char* name;
   std::function<std::string(int n)> make;  // text format with n elements or bytes
   int most;
   const char* message;  // the beginning of the error for one more
 };
 
-class EngineApiBound : public ::testing::TestWithParam<Bound> {};
+class EngineApiBound : public ::testing::TestWithParam<MessageBound> {};
 
 TEST_P(EngineApiBound, IsKept) {
   const EngineApiBounds bounds(SmallModel());
@@ -231,23 +231,26 @@ std::string Quoted(int n) { return absl::StrCat("'", std::string(static_cast<siz
 INSTANTIATE_TEST_SUITE_P(
     EveryField, EngineApiBound,
     ::testing::Values(
-        Bound{"Id", [](int n) { return "request_id: " + Quoted(n); }, 256, "request_id: expected at most 256 bytes"},
-        Bound{"Ids", [](int n) { return "tokenized { " + Repeated(n, "input_ids: 1 ") + "}"; }, 1000,
-              "tokenized.input_ids: expected at most 1000, got 1001"},
-        Bound{"Text", [](int n) { return "text: " + Quoted(n); }, 1000, "text: expected at most 1000 bytes"},
-        Bound{"Stops", [](int n) { return "sampling_params { " + Repeated(n, "stop: 'x' ") + "}"; }, 16,
-              "sampling_params.stop: expected at most 16, got 17"},
-        Bound{"StopIds", [](int n) { return "sampling_params { " + Repeated(n, "stop_token_ids: 1 ") + "}"; }, 300,
-              "sampling_params.stop_token_ids: expected at most 300"},
-        Bound{"Schema", [](int n) { return "sampling_params { json_schema: " + Quoted(n) + " }"; }, 1 << 20,
-              "sampling_params.json_schema: expected at most 1048576 bytes"},
-        Bound{"Choices", [](int n) { return "sampling_params { choice { " + Repeated(n, "choices: 'x' ") + "} }"; },
-              4096, "sampling_params.choice.choices: expected at most 4096"}),
+        MessageBound{"Id", [](int n) { return "request_id: " + Quoted(n); }, 256,
+                     "request_id: expected at most 256 bytes"},
+        MessageBound{"Ids", [](int n) { return "tokenized { " + RepeatedText(n, "input_ids: 1 ") + "}"; }, 1000,
+                     "tokenized.input_ids: expected at most 1000, got 1001"},
+        MessageBound{"Text", [](int n) { return "text: " + Quoted(n); }, 1000, "text: expected at most 1000 bytes"},
+        MessageBound{"Stops", [](int n) { return "sampling_params { " + RepeatedText(n, "stop: 'x' ") + "}"; }, 16,
+                     "sampling_params.stop: expected at most 16, got 17"},
+        MessageBound{"StopIds",
+                     [](int n) { return "sampling_params { " + RepeatedText(n, "stop_token_ids: 1 ") + "}"; }, 300,
+                     "sampling_params.stop_token_ids: expected at most 300"},
+        MessageBound{"Schema", [](int n) { return "sampling_params { json_schema: " + Quoted(n) + " }"; }, 1 << 20,
+                     "sampling_params.json_schema: expected at most 1048576 bytes"},
+        MessageBound{"Choices",
+                     [](int n) { return "sampling_params { choice { " + RepeatedText(n, "choices: 'x' ") + "} }"; },
+                     4096, "sampling_params.choice.choices: expected at most 4096"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(EngineApiBounds, KnowTheNewerFieldsOfAGatewayUpToABound) {
   const EngineApiBounds bounds(SmallModel());
-  const std::string known = Theirs(kPrompt).SerializeAsString();
+  const std::string known = Theirs(kPromptIds).SerializeAsString();
   const std::string tag = "\xfa\x07";  // field 127, bytes
   const auto with_unknown = [&](size_t num_bytes) {
     std::string length;

@@ -20,7 +20,7 @@ using ::testing::ElementsAreArray;
 using testing::Greedy;
 using testing::RunningVerifier;
 
-constexpr char kPrompt[] = "def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n";
+constexpr char kPromptText[] = "def get_alpha(self):\n    return self.alpha\n\ndef get_beta(self):\n";
 constexpr char kService[] = "vllm.grpc.engine.VllmEngine";
 
 std::shared_ptr<grpc::Channel> ChannelTo(RunningVerifier& verifier) {
@@ -43,9 +43,9 @@ Answer Generate(RunningVerifier& verifier, const engine_api::GenerateRequest& re
   return answer;
 }
 
-engine_api::GenerateRequest Request(bool streams, uint32_t max_tokens = 24) {
+engine_api::GenerateRequest VllmRequest(bool streams, uint32_t max_tokens = 24) {
   engine_api::GenerateRequest request;
-  request.set_text(kPrompt);
+  request.set_text(kPromptText);
   request.set_stream(streams);
   engine_api::SamplingParams& params = *request.mutable_sampling_params();
   params.set_temperature(0);
@@ -56,13 +56,13 @@ engine_api::GenerateRequest Request(bool streams, uint32_t max_tokens = 24) {
 
 TEST(VllmVerifier, GivesTheTokensAndLogprobsOfOurOwnService) {
   RunningVerifier verifier;
-  v1::GenerateRequest ours = Greedy(kPrompt, 24);
+  v1::GenerateRequest ours = Greedy(kPromptText, 24);
   ours.mutable_sampling()->set_temperature(0.8f);
   ours.mutable_sampling()->set_top_p(0.9f);
   ours.mutable_sampling()->set_seed(7);
   ours.mutable_output()->set_logprobs(2);
   const testing::Sample expected = verifier.Generate(ours).samples[0];
-  engine_api::GenerateRequest theirs = Request(false);
+  engine_api::GenerateRequest theirs = VllmRequest(false);
   theirs.mutable_sampling_params()->set_temperature(0.8f);
   theirs.mutable_sampling_params()->set_top_p(0.9f);
   theirs.mutable_sampling_params()->set_seed(7);
@@ -89,7 +89,7 @@ TEST(VllmVerifier, GivesTheTokensAndLogprobsOfOurOwnService) {
 
 TEST(VllmVerifier, SamplesComeInOrder) {
   RunningVerifier verifier;
-  engine_api::GenerateRequest request = Request(false);
+  engine_api::GenerateRequest request = VllmRequest(false);
   request.mutable_sampling_params()->set_n(3);
   request.mutable_sampling_params()->set_temperature(1);
   request.mutable_sampling_params()->set_seed(5);
@@ -101,7 +101,7 @@ TEST(VllmVerifier, SamplesComeInOrder) {
 
 TEST(VllmVerifier, PromptLogprobsHaveOneEntryPerToken) {
   RunningVerifier verifier;
-  engine_api::GenerateRequest request = Request(true, 2);
+  engine_api::GenerateRequest request = VllmRequest(true, 2);
   request.mutable_sampling_params()->set_prompt_logprobs(1);
   const Answer answer = Generate(verifier, request);
   ASSERT_GE(answer.messages.size(), 2);
@@ -128,7 +128,7 @@ TEST(VllmVerifier, IsNamedByTheHealthServiceAndLeftOutByTheFlag) {
   Config config = DemoConfig();
   config.vllm_engine = false;
   RunningVerifier without(config);
-  EXPECT_EQ(Generate(without, Request(true)).status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(Generate(without, VllmRequest(true)).status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(testing::CheckHealth(ChannelTo(without), kService), testing::Health::kUnreachable);
   EXPECT_TRUE(without.Generate(Greedy("x", 2)).status.ok());
 }
@@ -139,8 +139,8 @@ TEST(VllmVerifier, AsksForTheTokenOfClients) {
   config.token_file = directory.path() + "/tokens";
   std::ofstream(config.token_file) << "0123456789abcdef";
   RunningVerifier verifier(config);
-  EXPECT_EQ(Generate(verifier, Request(true)).status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_TRUE(Generate(verifier, Request(true), "0123456789abcdef").status.ok());
+  EXPECT_EQ(Generate(verifier, VllmRequest(true)).status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(Generate(verifier, VllmRequest(true), "0123456789abcdef").status.ok());
   for (const char* method : {"Abort", "HealthCheck", "GetModelInfo", "GetServerInfo", "GetLoads", "GetTokenizer"}) {
     const auto result = testing::CallWithBytes(ChannelTo(verifier), absl::StrCat("/", kService, "/", method), "");
     EXPECT_EQ(result.status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
@@ -151,7 +151,7 @@ TEST(VllmVerifier, ACancelledCallFreesItsPlaceInTheBatch) {
   RunningVerifier verifier;
   const auto stub = engine_api::VllmEngine::NewStub(ChannelTo(verifier));
   grpc::ClientContext context;
-  const auto reader = stub->Generate(&context, Request(true, 900));
+  const auto reader = stub->Generate(&context, VllmRequest(true, 900));
   engine_api::GenerateResponse message;
   ASSERT_TRUE(reader->Read(&message));
   context.TryCancel();
