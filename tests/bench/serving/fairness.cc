@@ -18,12 +18,11 @@
 namespace foretoken::bench {
 namespace {
 
-constexpr int kNumRunning = 16;
-constexpr int kNumQueued = 64;
-constexpr int kPromptTokens = 16;
-constexpr int kLengths[] = {96, 128, 160, 64, 192};  // of outputs, in tokens
-constexpr double kFlood = 10;                        // times the capacity
-constexpr double kLeastPart = 0.9;                   // of its fair share that a tenant must get
+constexpr int kFairRunning = 16;
+constexpr int kFairQueued = 64;
+constexpr int kFairLengths[] = {96, 128, 160, 64, 192};  // of outputs, in tokens
+constexpr double kFlood = 10;                            // times the capacity
+constexpr double kLeastPart = 0.9;                       // of its fair share that a tenant must get
 
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerationService;
@@ -35,7 +34,7 @@ std::vector<GenerateRequest> RequestsOf(const Setup& setup, const std::string& t
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].set_tenant(tenant);
     requests[i].set_truncate_prompt_tokens(kPromptTokens);
-    requests[i].mutable_stopping()->set_max_tokens(kLengths[i % std::size(kLengths)]);
+    requests[i].mutable_stopping()->set_max_tokens(kFairLengths[i % std::size(kFairLengths)]);
     *requests[i].mutable_speculation() = SpeculationOff();
   }
   return requests;
@@ -92,15 +91,15 @@ struct Case {
 absl::Status MeasureFairness(Setup& setup, Findings* findings) {
   std::vector<std::string> flags = setup.VerifierFlags();
   flags.insert(flags.end(), {absl::StrCat("--model=", testing::SourcePath("deploy/demo/target")),
-                             absl::StrCat("--max_running_samples=", kNumRunning),
-                             absl::StrCat("--max_queued_requests=", kNumQueued), "--tenant_weights=heavy=3"});
+                             absl::StrCat("--max_running_samples=", kFairRunning),
+                             absl::StrCat("--max_queued_requests=", kFairQueued), "--tenant_weights=heavy=3"});
   testing::ServiceProcess verifier("foretoken_verifier", flags);
   const Window window = {.warm_up = absl::Seconds(5),
                          .duration = setup.options().is_short ? absl::Seconds(30) : absl::Seconds(90)};
   FT_ASSIGN_OR_RETURN(
       const double capacity,
       ClosedLoopRate(verifier.address(), RequestsOf(setup, "alone"),
-                     {.num_clients = 2 * kNumRunning, .warm_up = absl::Seconds(3), .duration = absl::Seconds(15)}));
+                     {.num_clients = 2 * kFairRunning, .warm_up = absl::Seconds(3), .duration = absl::Seconds(15)}));
   findings->Add({.what = "one tenant, a closed loop of 32 clients: 1x", .value = capacity, .unit = "requests/s"});
   const Case cases[] = {{.what = "a trickle of 0.25x", .tenant = "trickle", .demand = 0.25, .share = 0.5},
                         {.what = "a tenant that wants 2x", .tenant = "equal", .demand = 2, .share = 0.5},

@@ -38,8 +38,7 @@ constexpr int kTreeSizes[] = {4, 8, 16, 32};
 constexpr int kFixedRounds = 3;
 constexpr int kShortTreeSizes[] = {8};
 // The load is about decoding, so the prompts are cut to this many tokens.
-constexpr int kPromptTokens = 16;
-constexpr int kLengths[] = {3, 4, 5, 2, 6};  // of outputs, in quarters of max_tokens
+constexpr int kQuarters[] = {3, 4, 5, 2, 6};  // of outputs, in quarters of max_tokens
 
 std::vector<foretoken::v1::GenerateRequest> RequestsOf(const Load& load, const Setup& setup) {
   std::vector<std::string> prompts;
@@ -51,7 +50,7 @@ std::vector<foretoken::v1::GenerateRequest> RequestsOf(const Load& load, const S
     requests[i].set_truncate_prompt_tokens(kPromptTokens);
     // With equal lengths all sequences of a batch would end together without speculation, and their prompts would be
     // computed together.
-    requests[i].mutable_stopping()->set_max_tokens(load.max_tokens * kLengths[i % std::size(kLengths)] / 4);
+    requests[i].mutable_stopping()->set_max_tokens(load.max_tokens * kQuarters[i % std::size(kQuarters)] / 4);
   }
   return requests;
 }

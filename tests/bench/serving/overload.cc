@@ -22,11 +22,10 @@
 namespace foretoken::bench {
 namespace {
 
-constexpr int kNumRunning = 16;
-constexpr int kNumQueued = 16;
+constexpr int kMaxRunning = 16;
+constexpr int kMaxQueued = 16;
 // Of outputs, in tokens. They differ, so that a batch does not end at once.
-constexpr int kLengths[] = {24, 32, 40, 16, 48};
-constexpr int kPromptTokens = 16;
+constexpr int kOverloadLengths[] = {24, 32, 40, 16, 48};
 constexpr double kOverload = 4;
 constexpr double kMiB = 1 << 20;
 
@@ -72,7 +71,7 @@ std::vector<GenerateRequest> RequestsOf(const Setup& setup) {
   std::vector<GenerateRequest> requests = MakeRequests(prompts, /*temperature=*/0.8, /*max_tokens=*/1);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].set_truncate_prompt_tokens(kPromptTokens);
-    requests[i].mutable_stopping()->set_max_tokens(kLengths[i % std::size(kLengths)]);
+    requests[i].mutable_stopping()->set_max_tokens(kOverloadLengths[i % std::size(kOverloadLengths)]);
     *requests[i].mutable_speculation() = SpeculationOff();
   }
   return requests;
@@ -125,7 +124,7 @@ class Meter {
   absl::StatusOr<double> Capacity(const std::string& address) const {
     return ClosedLoopRate(
         address, requests_,
-        {.num_clients = kNumRunning + kNumQueued / 2, .warm_up = durations_.warm_up, .duration = durations_.closed});
+        {.num_clients = kMaxRunning + kMaxQueued / 2, .warm_up = durations_.warm_up, .duration = durations_.closed});
   }
 
   Calls Run(const std::string& what, GenerationService::Stub& stub, const OpenLoopOptions& options) {
@@ -205,8 +204,8 @@ void ReportRefusalsOfTheServer(const testing::MetricsPage& page, Meter& meter) {
 
 absl::Status Measure(const std::string& label, const std::string& model, Setup& setup, Findings* findings) {
   std::vector<std::string> flags = setup.VerifierFlags();
-  flags.insert(flags.end(), {absl::StrCat("--model=", model), absl::StrCat("--max_running_samples=", kNumRunning),
-                             absl::StrCat("--max_queued_requests=", kNumQueued)});
+  flags.insert(flags.end(), {absl::StrCat("--model=", model), absl::StrCat("--max_running_samples=", kMaxRunning),
+                             absl::StrCat("--max_queued_requests=", kMaxQueued)});
   testing::ServiceProcess verifier("foretoken_verifier", flags);
   const auto stub = Connect(verifier.address());
   Meter meter(setup, findings);

@@ -9,6 +9,9 @@
 
 namespace foretoken::bench {
 
+// The prompts of a part with many clients are this short, so that it measures decoding.
+inline constexpr int kPromptTokens = 16;
+
 // One client, the demo's prompts, suffix and draft: compares the speedup with the tokens per step and the cost of a
 // step.
 absl::Status MeasureTheory(Setup& setup, Findings* findings);

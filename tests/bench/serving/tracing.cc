@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kNumClients = 16;
 constexpr int kMaxTokens = 32;
-constexpr int kPromptTokens = 16;
 
 // A setting of the traces, and what it may cost.
 struct Tracing {
