@@ -37,7 +37,6 @@ constexpr int kTreeSizes[] = {4, 8, 16, 32};
 // Large trees at a high load take a long time.
 constexpr int kFixedRounds = 3;
 constexpr int kShortTreeSizes[] = {8};
-// The load is about decoding, so the prompts are cut to this many tokens.
 constexpr int kQuarters[] = {3, 4, 5, 2, 6};  // of outputs, in quarters of max_tokens
 
 std::vector<foretoken::v1::GenerateRequest> RequestsOf(const Load& load, const Setup& setup) {

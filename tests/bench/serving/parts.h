@@ -9,7 +9,7 @@
 
 namespace foretoken::bench {
 
-// The prompts of a part with many clients are this short, so that it measures decoding.
+// The parts with many clients are about decoding, so their prompts are cut to this many tokens.
 inline constexpr int kPromptTokens = 16;
 
 // One client, the demo's prompts, suffix and draft: compares the speedup with the tokens per step and the cost of a
