@@ -5,8 +5,10 @@
 #include <iostream>
 
 #include "kernels/make_backend.h"
+#include "tests/testing/models/test_device.h"
 
 int main(int argc, char** argv) {
+  foretoken::testing::TestDevice() = "cuda";  // before parameters are listed, which ask for it
   testing::InitGoogleTest(&argc, argv);
   if (!testing::GTEST_FLAG(list_tests)) {
     const foretoken::kernels::MadeBackend made = foretoken::kernels::MakeBackend({.device = "cuda"});

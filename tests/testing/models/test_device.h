@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device of tests that must pass on every device, such as the exactness suites. It is "cpu", or "cuda" in a binary
-// that is linked with tests/testing/gpu/test_device.cc.
+// The device of tests that must pass on every device, such as the exactness suites. It is "cpu", or what main sets before
+// any test runs: "cuda" in tests/testing/gpu/main.cc.
 #pragma once
 
 #include <string>
@@ -8,7 +8,10 @@
 
 namespace foretoken::testing {
 
-std::string TestDevice();
+inline std::string& TestDevice() {
+  static std::string device = "cpu";
+  return device;
+}
 
 // False for models with experts on a GPU, which has no op for them. `model` is a name in tests/cases/models, or that of
 // a RandomCheckpoint.
