@@ -17,7 +17,7 @@ struct QuantizationOptions {
   std::string head = "none";         // of the vocabulary's matrices: "none", "int8" or "int4"
   int group_size = 32;               // inputs that share a scale, for int8 and int4: 32, 64 or 128
   std::string activations = "none";  // or "int8" on cpu: of rows that matrices of integers multiply
-  std::string kv_cache = "bf16";     // or "int8" or "fp8" on cpu: of K and V, KvCacheDtype in kv_cache.h
+  std::string kv_cache = "bf16";     // or "int8" or "fp8": of K and V, KvCacheDtype in kv_cache.h
 };
 
 struct BackendOptions {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/host_device.h"
 
@@ -14,13 +15,21 @@ namespace foretoken::kernels {
 inline constexpr int kKvBlockSize = 16;
 
 // How elements are kept. In 8 bits each token has an f32 scale for each head, of K and of V, and an element is
-// scale * code. So the bits of a token's K and V depend on that token's row alone (E1). Only the CPU backend has 8
-// bits.
+// scale * code. So the bits of a token's K and V depend on that token's row alone (E1).
 enum class KvCacheDtype : uint8_t {
   kBf16,
   kInt8,  // codes in [-127, 127]
   kFp8,   // e4m3
 };
+
+// "bf16", "int8" or "fp8".
+constexpr KvCacheDtype KvCacheDtypeOf(std::string_view name) {
+  return name == "int8" ? KvCacheDtype::kInt8 : name == "fp8" ? KvCacheDtype::kFp8 : KvCacheDtype::kBf16;
+}
+// A part of a backend's Describe.
+constexpr const char* DescribeKvCache(KvCacheDtype dtype) {
+  return dtype == KvCacheDtype::kInt8 ? " kv-int8" : dtype == KvCacheDtype::kFp8 ? " kv-fp8" : "";
+}
 
 // One allocation: [L, 2, num_blocks, K] heads of a block, K before V. Such a head is [kKvBlockSize, D] elements, and in
 // 8 bits [kKvBlockSize] scales behind them. D is even.

@@ -53,16 +53,13 @@ MadeBackend MakeCpuBackend(const BackendOptions& options) {
                                                            : WeightQuantization::kNone;
     return Quantization(kept_as, options.quantization.group_size, options.quantization.activations == "int8");
   };
-  const KvCacheDtype kv_cache = options.quantization.kv_cache == "int8"  ? KvCacheDtype::kInt8
-                                : options.quantization.kv_cache == "fp8" ? KvCacheDtype::kFp8
-                                                                         : KvCacheDtype::kBf16;
-  return {
-      std::make_unique<cpu::CpuBackend>(std::move(*pin), std::max(rank_threads, 1),
-                                        cpu::CpuBackendOptions{.num_ranks = options.num_ranks,
-                                                               .weights = quantization(options.quantization.weights),
-                                                               .head = quantization(options.quantization.head),
-                                                               .kv_cache = kv_cache}),
-      ""};
+  return {std::make_unique<cpu::CpuBackend>(
+              std::move(*pin), std::max(rank_threads, 1),
+              cpu::CpuBackendOptions{.num_ranks = options.num_ranks,
+                                     .weights = quantization(options.quantization.weights),
+                                     .head = quantization(options.quantization.head),
+                                     .kv_cache = KvCacheDtypeOf(options.quantization.kv_cache)}),
+          ""};
 }
 
 // What is wrong with the options of quantisation; empty: nothing.
@@ -92,9 +89,6 @@ std::string QuantizationError(const BackendOptions& options) {
   const std::string& kv_cache = options.quantization.kv_cache;
   if (kv_cache != "bf16" && kv_cache != "int8" && kv_cache != "fp8") {
     return error("kv_cache_dtype", "bf16, int8 or fp8", '"' + kv_cache + '"');
-  }
-  if (kv_cache != "bf16" && !is_cpu) {
-    return "kv_cache_dtype: " + kv_cache + " needs the device cpu, got " + options.device;
   }
   return "";
 }

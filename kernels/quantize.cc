@@ -11,20 +11,17 @@
 namespace foretoken::kernels {
 namespace {
 
-// Groups with a smaller scale become zeros: the scale's reciprocal may not be finite.
-constexpr float kSmallest = std::numeric_limits<float>::min();
-
-// NaN if a value is not finite. The bits of magnitudes are integers in the order of the values: an infinity is above
-// all finite ones, and a NaN above that.
-float MaxMagnitude(const float* values, int64_t count) {
+uint32_t MaxBits(const float* values, int64_t count) {
   uint32_t max = 0;
   for (int64_t i = 0; i < count; ++i) max = std::max(max, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
-  const float magnitude = std::bit_cast<float>(max);
-  return std::isfinite(magnitude) ? magnitude : std::numeric_limits<float>::quiet_NaN();
+  return max;
 }
 
-// The scale of a group whose integers are all zeros: NaN stays, so that it shows in every product.
-float ScaleOfZeros(float scale) { return std::isnan(scale) ? scale : 0; }
+// NaN if a value is not finite.
+float MaxMagnitude(const float* values, int64_t count) {
+  const float magnitude = std::bit_cast<float>(MaxBits(values, count));
+  return std::isfinite(magnitude) ? magnitude : std::numeric_limits<float>::quiet_NaN();
+}
 
 // To nearest, ties to even, for magnitudes below 2^22: the sum's spacing is 1. Compilers vectorise it everywhere.
 float Round(float value) {
@@ -39,9 +36,9 @@ float Clamped(float value, float low, float high) { return std::min(high, std::m
 float QuantizeGroup(const float* values, int64_t count, int bits, uint8_t* codes) {
   const float center = bits == 8 ? 128 : 8;
   const float scale = FloatFromBf16(Bf16FromFloat(MaxMagnitude(values, count) / (center - 0.5f)));
-  if (!(scale >= kSmallest)) {
+  if (!(scale >= kLeastScale)) {
     std::fill_n(codes, count, static_cast<uint8_t>(center));
-    return ScaleOfZeros(scale);
+    return std::isnan(scale) ? scale : 0;
   }
   const float inverse = 1 / scale;
   for (int64_t i = 0; i < count; ++i) {
@@ -52,15 +49,13 @@ float QuantizeGroup(const float* values, int64_t count, int bits, uint8_t* codes
 }
 
 float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers) {
-  const float max = MaxMagnitude(values, count);
-  const float scale = max / 127;
-  if (!(scale >= kSmallest)) {
+  const auto [scale, inverse] = RoundingTo(kMaxInt8, MaxBits(values, count));
+  if (!(scale > 0)) {
     std::fill_n(integers, count, int8_t{0});
-    return ScaleOfZeros(scale);
+    return scale;
   }
-  const float inverse = 127 / max;
   for (int64_t i = 0; i < count; ++i) {
-    const float integer = Clamped(Round(values[i] * inverse), -127, 127);
+    const float integer = Clamped(Round(values[i] * inverse), -kMaxInt8, kMaxInt8);
     integers[i] = static_cast<int8_t>(static_cast<int32_t>(integer));
   }
   return scale;
@@ -68,13 +63,11 @@ float QuantizeRowGroup(const float* values, int64_t count, int8_t* integers) {
 
 float QuantizeKv(KvCacheDtype dtype, const float* values, int64_t count, uint8_t* codes) {
   if (dtype == KvCacheDtype::kInt8) return QuantizeRowGroup(values, count, reinterpret_cast<int8_t*>(codes));
-  const float max = MaxMagnitude(values, count);
-  const float scale = max / kMaxE4m3;
-  if (!(scale >= kSmallest)) {
+  const auto [scale, inverse] = RoundingTo(kMaxE4m3, MaxBits(values, count));
+  if (!(scale > 0)) {
     std::fill_n(codes, count, uint8_t{0});
-    return ScaleOfZeros(scale);
+    return scale;
   }
-  const float inverse = kMaxE4m3 / max;
   for (int64_t i = 0; i < count; ++i) codes[i] = E4m3FromFloat(values[i] * inverse);
   return scale;
 }

@@ -56,7 +56,7 @@ ABSL_FLAG(int32_t, weight_group_size, foretoken::verifier::Config().quantization
 ABSL_FLAG(std::string, activation_quantization, foretoken::verifier::Config().quantization.activations,
           "none (bf16), or on cpu int8, for what int8 and int4 weights multiply: faster, other logits");
 ABSL_FLAG(std::string, kv_cache_dtype, foretoken::verifier::Config().quantization.kv_cache,
-          "of K and V: bf16, or on cpu int8 or fp8 (e4m3), with a scale for each token and head: half the bytes, other "
+          "of K and V: bf16, int8 or fp8 (e4m3), in 8 bits with a scale for each token and head: half the bytes, other "
           "logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
           "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");

@@ -16,7 +16,7 @@ ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head
 ABSL_FLAG(int32_t, weight_group_size, 32, "Inputs that share a scale, for int8 and int4: 32, 64 or 128");
 ABSL_FLAG(std::string, activation_quantization, "none",
           "none (bf16), or on cpu int8, for what int8 and int4 weights multiply");
-ABSL_FLAG(std::string, kv_cache_dtype, "bf16", "Of K and V: bf16, or on cpu int8 or fp8 (e4m3)");
+ABSL_FLAG(std::string, kv_cache_dtype, "bf16", "Of K and V: bf16, int8 or fp8 (e4m3)");
 ABSL_FLAG(int32_t, threads, 0,
           "Threads of the CPU backend; 0: one per core, but no more than the quota of a container");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "Ranks that share every layer of the model");

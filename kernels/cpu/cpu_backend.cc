@@ -46,8 +46,7 @@ std::string CpuBackend::Describe() const {
   const bool is_plain = options_.weights.weights == WeightQuantization::kNone &&
                         options_.head.weights == WeightQuantization::kNone && !options_.weights.int8_rows;
   if (!is_plain) text += " " + cpu::Describe(options_.weights) + " head " + cpu::Describe(options_.head);
-  if (options_.kv_cache != KvCacheDtype::kBf16)
-    text += options_.kv_cache == KvCacheDtype::kInt8 ? " kv-int8" : " kv-fp8";
+  text += DescribeKvCache(options_.kv_cache);
   return text;
 }
 

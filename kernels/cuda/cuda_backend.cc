@@ -95,6 +95,7 @@ class CudaBackend final : public Backend {
         num_ranks_(options.num_ranks),
         weights_(QuantizationOf(options.quantization.weights, options.quantization.group_size)),
         head_(QuantizationOf(options.quantization.head, options.quantization.group_size)),
+        kv_cache_(KvCacheDtypeOf(options.quantization.kv_cache)),
         recorder_(*device_),
         products_(*device_, library) {
     device_->KeepScratch(kKeptScratchBytes);
@@ -106,7 +107,7 @@ class CudaBackend final : public Backend {
     std::ranges::replace(name, ' ', '-');
     return "cuda/" + name + " sm_" + std::to_string(facts.capability.major) + std::to_string(facts.capability.minor) +
            " cuda-" + std::to_string(facts.toolkit.major) + "." + std::to_string(facts.toolkit.minor) +
-           DescribePart(weights_, "") + DescribePart(head_, " head");
+           DescribePart(weights_, "") + DescribePart(head_, " head") + DescribeKvCache(kv_cache_);
   }
 
   bool is_asynchronous() const override { return true; }
@@ -130,6 +131,7 @@ class CudaBackend final : public Backend {
   }
   Quantization weight_quantization() const override { return weights_; }
   Quantization head_quantization() const override { return head_; }
+  KvCacheDtype kv_cache_dtype() const override { return kv_cache_; }
   bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
     return cuda::KeepsIntegers(groups, first_input);
   }
@@ -183,6 +185,7 @@ class CudaBackend final : public Backend {
   const int num_ranks_;
   const Quantization weights_;
   const Quantization head_;
+  const KvCacheDtype kv_cache_;
   size_t num_staged_bytes_ = 0;  // since the last Synchronize
   GraphRecorder recorder_;
   LibraryServing products_;

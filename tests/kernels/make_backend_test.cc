@@ -59,8 +59,6 @@ TEST(MakeBackend, RefusesIsasAndDevicesOfOtherMachinesAndBuilds) {
             "weight_quantization: expected none, fp8, int8 or int4, got \"int3\"");
   EXPECT_EQ(MakeBackend({.quantization = {.kv_cache = "fp16"}}).error,
             "kv_cache_dtype: expected bf16, int8 or fp8, got \"fp16\"");
-  EXPECT_EQ(MakeBackend({.device = "cuda", .quantization = {.kv_cache = "fp8"}}).error,
-            "kv_cache_dtype: fp8 needs the device cpu, got cuda");
   EXPECT_EQ(MakeBackend({.quantization = {.head = "fp8"}}).error,
             "head_quantization: expected none, int8 or int4, got \"fp8\"");
   EXPECT_EQ(MakeBackend({.quantization = {.weights = "int8", .group_size = 48}}).error,

@@ -40,7 +40,7 @@ struct BlockShape {
 template <int kSteps>
 struct BlockMemory {
   SharedTile<kSteps> tiles[BlockShape<kSteps>::kWarps];  // the block's ring, or one for each warp
-  size_t key_offsets[BlockShape<kSteps>::kWarps][kAttentionTile];
+  uint32_t key_places[BlockShape<kSteps>::kWarps][kAttentionTile];
   RowKeys rows[BlockShape<kSteps>::kWarps][kMmaRows];
   Positions warps_visible[BlockShape<kSteps>::kWarps];
   Positions warps_shared[BlockShape<kSteps>::kWarps];
@@ -187,10 +187,10 @@ class SharedTiles {
     stage_ = 0;
   }
   __device__ void StartCopyOf(const Next& next, const TileBlocks& blocks, int stage) const {
-    const auto offset_of = [&](int key) { return task_.cache.Offset(blocks.SlotOf(key)); };
+    const auto place_of = [&](int key) { return task_.cache.PlaceOf(blocks.SlotOf(key)); };
     if (HasTile(next)) {
       StartCopy<BlockShape<kSteps>::kThreads>(task_.cache, task_.shared.CountedFrom(next.tile * kAttentionTile),
-                                              offset_of, BlockMemory<kSteps>::Get().tiles[stage]);
+                                              place_of, BlockMemory<kSteps>::Get().tiles[stage]);
     }
     ptx::CommitCopies();
   }
@@ -217,10 +217,10 @@ struct OwnTile {
     }
   }
   // The place of this lane's key, if the tile has that key.
-  __device__ size_t KeyOffset(const BlockTask& task) const {
+  __device__ uint32_t KeyPlace(const BlockTask& task) const {
     const int32_t position = tile * kAttentionTile + static_cast<int32_t>(threadIdx.x) % kWarpThreads;
     if (row_idx >= task.warp.num_rows || !own.Has(position)) return 0;
-    return task.cache.Offset(task.warp.rows[row_idx].SlotOf(position, task.block_table));
+    return task.cache.PlaceOf(task.warp.rows[row_idx].SlotOf(position, task.block_table));
   }
 };
 
@@ -230,19 +230,19 @@ __device__ void AttendOwnTiles(const BlockTask& task, const TileQueries<kSteps>&
                                TileSoftmax<kSteps>& softmax) {
   static_assert(kAttentionTile == kWarpThreads);
   SharedTile<kSteps>& keys = BlockMemory<kSteps>::Get().tiles[threadIdx.x / kWarpThreads];
-  size_t* offsets = BlockMemory<kSteps>::Get().key_offsets[threadIdx.x / kWarpThreads];
-  const auto offset_of = [&](int key) { return offsets[key]; };
+  uint32_t* places = BlockMemory<kSteps>::Get().key_places[threadIdx.x / kWarpThreads];
+  const auto place_of = [&](int key) { return places[key]; };
   OwnTile next;
   next.Next(task.warp, split);
-  size_t next_offset = next.KeyOffset(task);
+  uint32_t next_place = next.KeyPlace(task);
   while (next.row_idx < task.warp.num_rows) {
     const OwnTile now = next;
-    offsets[threadIdx.x % kWarpThreads] = next_offset;
+    places[threadIdx.x % kWarpThreads] = next_place;
     __syncwarp();
-    StartCopy<kWarpThreads>(task.cache, now.own.CountedFrom(now.tile * kAttentionTile), offset_of, keys);
+    StartCopy<kWarpThreads>(task.cache, now.own.CountedFrom(now.tile * kAttentionTile), place_of, keys);
     ptx::CommitCopies();
     next.Next(task.warp, split);
-    next_offset = next.KeyOffset(task);
+    next_place = next.KeyPlace(task);
     Positions visible[kLaneQueries];
     for (int i = 0; i < kLaneQueries; ++i) {
       const LaneQuery& query = task.warp.queries[i];

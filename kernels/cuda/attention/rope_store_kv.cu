@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // One warp per (row, head of q, k or v), four heads to a block.
-// Bytes moved: each element of qkv in once, q out once, k and v out once as bf16.
+// Bytes moved: each element of qkv in once, q out once, k and v out once as they are kept.
+#include <bit>
 #include <cmath>
 
 #include "kernels/check.h"
 #include "kernels/cuda/attention/rope_store_kv.h"
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
+#include "kernels/dtype.h"
+#include "kernels/quantize.h"
 
 namespace foretoken::kernels::cuda {
 namespace {
@@ -57,6 +60,24 @@ __device__ void LoadHead(const float* from, int32_t head_dim, int lane, float* h
   for (int i = 0; i < kMaxRopeHeadDim / kLanes; ++i) head[lane + i * kLanes] = values[i];
 }
 
+// As QuantizeKv.
+__device__ void StoreCodes(const float* head, const KvCacheView& kv, int lane, uint8_t* codes, float* scale) {
+  int32_t max_bits = 0;
+  for (int32_t d = lane; d < kv.head_dim; d += kLanes) {
+    const int32_t bits = std::bit_cast<int32_t>(head[d]) & 0x7fffffff;
+    max_bits = bits > max_bits ? bits : max_bits;
+  }
+  max_bits = __reduce_max_sync(0xffffffffu, max_bits);
+  const bool is_int8 = kv.dtype == KvCacheDtype::kInt8;
+  const Rounding rounding = RoundingTo(is_int8 ? kMaxInt8 : kMaxE4m3, static_cast<uint32_t>(max_bits));
+  if (lane == 0) *scale = rounding.scale;
+  for (int32_t d = lane; d < kv.head_dim; d += kLanes) {
+    const float value = rounding.scale > 0 ? head[d] * rounding.inverse : 0;
+    const float integer = fminf(kMaxInt8, fmaxf(-kMaxInt8, rintf(value)));
+    codes[d] = is_int8 ? static_cast<uint8_t>(static_cast<int8_t>(integer)) : E4m3FromFloat(value);
+  }
+}
+
 __global__ void __launch_bounds__(kBlockHeads* kLanes) RopeStoreHeads(RopeStoreKvArgs args) {
   __shared__ float heads[kBlockHeads][kMaxRopeHeadDim];
   const KvCacheView& kv = args.kv;
@@ -91,7 +112,10 @@ __global__ void __launch_bounds__(kBlockHeads* kLanes) RopeStoreHeads(RopeStoreK
     return;
   }
   const int32_t kv_head = (head_idx - num_heads) % num_kv_heads;
-  uint16_t* to = kv.part(args.layer, is_v ? 1 : 0) + kv.slot_offset(args.batch.slots[row], kv_head);
+  const int32_t part = is_v ? 1 : 0, slot = args.batch.slots[row];
+  uint8_t* const elements = kv.elements(args.layer, part, slot, kv_head);
+  if (kv.has_scales()) return StoreCodes(head, kv, lane, elements, kv.scale(args.layer, part, slot, kv_head));
+  auto* const to = reinterpret_cast<uint16_t*>(elements);
   for (int32_t d = lane; d < head_dim; d += kLanes) to[d] = Bf16FromFloat(head[d]);
 }
 

@@ -307,6 +307,7 @@ class ProductTile {
 
   // Widens the codes of a step, the weight's `step`-th of 16 inputs, of the warp's output fragment i.
   __device__ void WidenIntegers(const uint8_t* tile, int i, int32_t step, FragmentA& widened) const {
+    static_assert(kMmaDepth == kLeastGroupSize);
     constexpr bool kIsInt8 = Shape::kFormat == WeightFormat::kInt8;
     const int in_slice = step % 4;
     const uint8_t* codes =

@@ -195,7 +195,8 @@ size_t ScaleBytes(const PackedWeight& layout) {
 }  // namespace
 
 bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
-  return (groups.bits == 4 || groups.bits == 8) && GroupSizeOf(groups, first_input) >= 32 && !groups.is_reordered;
+  return (groups.bits == 4 || groups.bits == 8) && GroupSizeOf(groups, first_input) >= kLeastGroupSize &&
+         !groups.is_reordered;
 }
 
 CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)

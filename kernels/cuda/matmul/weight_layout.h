@@ -35,6 +35,7 @@ FT_HOST_DEVICE constexpr bool IsInteger(WeightFormat format) {
 inline constexpr int kPanelOutputs = 128;
 inline constexpr int kTileOutputs = 16;
 inline constexpr int kPanelTiles = kPanelOutputs / kTileOutputs;
+inline constexpr int kLeastGroupSize = 16;  // the inputs of a matrix step, whose codes are widened with one scale
 inline constexpr int kLaneBytes = 16;
 inline constexpr int kChunkBytes = 32 * kLaneBytes;
 
@@ -54,7 +55,7 @@ struct PackedWeight {
   WeightFormat format = WeightFormat::kBf16;
   int64_t num_outputs = 0;  // N
   int64_t num_inputs = 0;   // K
-  int64_t group_size = 0;   // inputs of integers that share a scale: 32, 64 or 128
+  int64_t group_size = 0;   // inputs of integers that share a scale: 16, 32, 64 or 128
   bool has_offsets = false;
 
   FT_HOST_DEVICE int64_t num_panels() const { return (num_outputs + kPanelOutputs - 1) / kPanelOutputs; }

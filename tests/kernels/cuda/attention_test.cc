@@ -71,6 +71,29 @@ TEST_F(AttentionTest, RoundsQueriesToBf16) {
   testing::ExpectAttentionRoundsQueriesToBf16({4, 2, 80}, 60, With(kAttentionSplits));
 }
 
+// Heads of 10 and of 2 dimensions are copied by elements, the others by chunks.
+TEST_F(AttentionTest, ReadsCodesOf8BitsAsTheBf16ThatTheyStandFor) {
+  for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kFp8}) {
+    for (const HeadShape& shape :
+         {HeadShape{1, 1, 2, dtype}, HeadShape{3, 3, 10, dtype}, HeadShape{4, 2, 16, dtype}, HeadShape{7, 1, 64, dtype},
+          HeadShape{2, 1, 80, dtype}, HeadShape{2, 1, 128, dtype}, HeadShape{2, 1, 256, dtype}}) {
+      for (const int32_t num_blocks : kBlocksPerPiece) {
+        testing::ExpectAttentionReadsCodesAsBf16(shape, 100, num_blocks == 2 ? std::optional(60) : std::nullopt,
+                                                 With(num_blocks));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, ReadsCodesOf8BitsWhereSplitsHaveSeveralTiles) {
+  constexpr int32_t kRound = kAttentionTile * kAttentionSplits;
+  for (const int32_t num_blocks : kBlocksPerPiece) {
+    testing::ExpectAttentionReadsCodesAsBf16({4, 1, 16, KvCacheDtype::kInt8}, 6 * kRound + 50, std::nullopt,
+                                             With(num_blocks));
+  }
+}
+
 TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
   for (const int32_t num_blocks : kBlocksPerPiece) {
     for (const int32_t num_tokens : {1, 64, 110}) {
@@ -80,6 +103,8 @@ TEST_F(AttentionTest, GivesARowTheSameBitsInEveryBatch) {
         if (HasFatalFailure()) return;
       }
       testing::ExpectAttentionIsRowInvariant({3, 1, 10}, num_tokens, 50, WithLoneRowsSplit(num_blocks));
+      testing::ExpectAttentionIsRowInvariant({3, 1, 16, KvCacheDtype::kFp8}, num_tokens, 50,
+                                             WithLoneRowsSplit(num_blocks));
       if (HasFatalFailure()) return;
     }
   }
@@ -101,7 +126,7 @@ TEST_F(AttentionTest, SeesALongPathAsAChain) {
 }
 
 TEST_F(AttentionTest, HidesNonFiniteVFromRowsThatDoNotSeeIt) {
-  for (const HeadShape& shape : {HeadShape{3, 1, 10}, HeadShape{2, 2, 72}}) {
+  for (const HeadShape& shape : {HeadShape{3, 1, 10}, HeadShape{2, 2, 72}, HeadShape{2, 2, 72, KvCacheDtype::kInt8}}) {
     for (const int32_t num_blocks : kBlocksPerPiece) {
       for (const std::optional<int32_t> window : {std::optional<int32_t>(), std::optional(10)}) {
         testing::ExpectAttentionHidesNonFiniteV(shape, window, WithLoneRowsSplit(num_blocks));

@@ -112,7 +112,7 @@ class IntegerWeightTest : public OnDevice {
 
 TEST_F(IntegerWeightTest, HasTheProductsOfItsValues) {
   for (const int bits : {4, 8}) {
-    for (const int64_t group_size : {32, 64, 128, 192}) {
+    for (const int64_t group_size : {16, 32, 48, 64, 128, 192}) {
       for (const bool has_offsets : {false, true}) {
         const RandomIntegers matrix(140, 2 * group_size,
                                     {.bits = bits, .group_size = group_size, .has_offsets = has_offsets});
@@ -136,6 +136,7 @@ TEST_F(IntegerWeightTest, StacksPartsAndTakesARangeOfInputs) {
   const std::vector<StoredPart> parts = {{.matrix = &plain, .rows = {3, 60}}, {.matrix = &offset, .rows = {0, 41}}};
   ExpectEqualProducts(Stored(parts), {1, 9});
   ExpectEqualProducts(Stored(parts, IndexRange{32, 160}), {1, 9});
+  ExpectEqualProducts(Stored(parts, IndexRange{16, 160}), {1, 9});
   const RandomIntegers wide(50, 256, {.bits = 8, .group_size = 32});
   const std::vector<StoredPart> mixed = {{.matrix = &plain, .rows = {3, 60}}, {.matrix = &wide, .rows = {0, 41}}};
   ExpectEqualProducts(Stored(mixed), {1, 9});
@@ -192,11 +193,12 @@ TEST_F(IntegerWeightTest, TakesTheMemoryOfItsCodesAndScales) {
   EXPECT_EQ(Stored({&part, 1}).integers->num_bytes(), 256 * 1024 / 2 + 256 * 8 * sizeof(float));
 }
 
-TEST(KeepsIntegers, TakesGroupsOfAMultipleOf32InputsFromSuchAMultipleOn) {
+TEST(KeepsIntegers, TakesGroupsOfAMultipleOf16InputsFromSuchAMultipleOn) {
   EXPECT_TRUE(KeepsIntegers({.bits = 4, .group_size = 32}, 0));
   EXPECT_TRUE(KeepsIntegers({.bits = 8, .group_size = 4864}, 96));
-  EXPECT_FALSE(KeepsIntegers({.bits = 8, .group_size = 48}, 0));
-  EXPECT_FALSE(KeepsIntegers({.bits = 4, .group_size = 32}, 16));
+  EXPECT_TRUE(KeepsIntegers({.bits = 8, .group_size = 48}, 16));
+  EXPECT_FALSE(KeepsIntegers({.bits = 8, .group_size = 24}, 0));
+  EXPECT_FALSE(KeepsIntegers({.bits = 4, .group_size = 32}, 8));
   EXPECT_FALSE(KeepsIntegers({.bits = 3, .group_size = 32}, 0));
 }
 

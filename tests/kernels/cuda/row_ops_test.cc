@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
 
+#include "kernels/quantize.h"
 #include "tests/kernels/cuda/on_device.h"
 #include "tests/reference/ops.h"
 #include "tests/testing/cases/random_values.h"
@@ -202,8 +205,9 @@ struct RopeShape {
   int32_t num_kv_heads;
   int32_t head_dim;
   bool has_gains;
-  std::optional<int32_t> rotary_dim;
+  std::optional<int32_t> rotary_dim = std::nullopt;
   bool has_whole_norms = false;
+  KvCacheDtype dtype = KvCacheDtype::kBf16;
 };
 
 // Rows at random positions, with the tensors that RopeStoreKv reads and writes for them.
@@ -224,7 +228,11 @@ class RopeRows {
     k_gain_ = random_.Normals(shape.num_kv_heads * shape.head_dim);
     for (size_t i = 0; i < 2 * num_rows; ++i) mean_squares_.push_back(0.25f + static_cast<float>(i));
     q_.resize(num_rows * shape.num_heads * shape.head_dim);
-    kv_ = {.num_layers = 2, .num_blocks = 4, .num_kv_heads = shape.num_kv_heads, .head_dim = shape.head_dim};
+    kv_ = {.num_layers = 2,
+           .num_blocks = 4,
+           .num_kv_heads = shape.num_kv_heads,
+           .head_dim = shape.head_dim,
+           .dtype = shape.dtype};
     cache_.resize(kv_.num_bytes() / 2);
   }
 
@@ -257,6 +265,7 @@ class RopeRows {
     return alone;
   }
 
+  std::vector<float>& qkv() { return qkv_; }
   std::vector<float> QOfRow(int32_t row) const {
     const int64_t width = int64_t{shape_.num_heads} * shape_.head_dim;
     return {q_.begin() + row * width, q_.begin() + (row + 1) * width};
@@ -338,11 +347,38 @@ TEST_F(RopeStoreKvTest, DoesNotDependOnOtherRows) {
   }
 }
 
+// K that is not rotated, and V, have the codes and the scale that a CPU gives them, a row with a value that is not
+// finite and a row of zeros, too.
+TEST_F(RopeStoreKvTest, StoresTheCodesOfTheCpu) {
+  for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kFp8}) {
+    for (const int32_t head_dim : {2, 6, 64, 80}) {
+      const std::vector<int32_t> slots = {63, 0, 17, 16, 40};
+      RopeRows rows({.num_heads = 3, .num_kv_heads = 2, .head_dim = head_dim, .rotary_dim = 0, .dtype = dtype},
+                    {0, 49, 7, 7, 3}, slots);
+      const int32_t num_columns = 7 * head_dim;
+      rows.qkv()[1 * num_columns + 3 * head_dim + 1] = std::numeric_limits<float>::infinity();
+      std::fill_n(rows.qkv().begin() + int64_t{2} * num_columns, num_columns, 0.0f);
+      RunRopeStoreKv(rows.Args(), RopeRows::kNumPositions);
+      const KvCacheView kv = rows.Args().kv;
+      for (int32_t i = 0; i < 5 * 2 * 2; ++i) {
+        const int32_t row = i / 4, part = i / 2 % 2, head = i % 2;
+        const float* values = rows.qkv().data() + row * num_columns + (3 + part * 2 + head) * head_dim;
+        std::vector<uint8_t> codes(head_dim);
+        const float scale = QuantizeKv(dtype, values, head_dim, codes.data());
+        const uint8_t* elements = kv.elements(1, part, slots[row], head);
+        EXPECT_EQ(std::vector<uint8_t>(elements, elements + head_dim), codes) << "row " << row << " part " << part;
+        EXPECT_EQ(std::bit_cast<uint32_t>(*kv.scale(1, part, slots[row], head)), std::bit_cast<uint32_t>(scale))
+            << "row " << row << " part " << part << " D " << head_dim;
+      }
+    }
+  }
+}
+
 class MoveKvTest : public OnDevice {
  protected:
   // Every target slot must hold its source's old elements, in all layers, and every other slot its own.
-  void Check(int32_t num_blocks, const std::vector<KvMove>& moves) {
-    KvCacheView kv{.num_layers = 3, .num_blocks = num_blocks, .num_kv_heads = 2, .head_dim = 80};
+  void Check(int32_t num_blocks, const std::vector<KvMove>& moves, KvCacheDtype dtype = KvCacheDtype::kBf16) {
+    KvCacheView kv{.num_layers = 3, .num_blocks = num_blocks, .num_kv_heads = 2, .head_dim = 80, .dtype = dtype};
     std::vector<uint16_t> cache(kv.num_bytes() / 2);
     std::iota(cache.begin(), cache.end(), uint16_t{0});
     std::vector<uint16_t> before = cache;
@@ -354,11 +390,16 @@ class MoveKvTest : public OnDevice {
     std::iota(sources.begin(), sources.end(), 0);
     for (const KvMove& move : moves) sources[move.to_slot] = move.from_slot;
     for (size_t slot = 0; slot < sources.size(); ++slot) {
-      for (int32_t i = 0; i < 6 * 160; ++i) {
-        const int32_t layer = i / 320, part = i / 160 % 2, head = i / 80 % 2, d = i % 80;
-        ASSERT_EQ(reference::CacheElement(kv, layer, part, static_cast<int32_t>(slot), head, d),
-                  reference::CacheElement(old, layer, part, sources[slot], head, d))
-            << "slot " << slot << " element " << i;
+      for (int32_t i = 0; i < 3 * 2 * 2; ++i) {
+        const int32_t layer = i / 4, part = i / 2 % 2, head = i % 2, to = static_cast<int32_t>(slot);
+        ASSERT_EQ(std::memcmp(kv.elements(layer, part, to, head), old.elements(layer, part, sources[slot], head),
+                              kv.bytes_per_token_head()),
+                  0)
+            << "slot " << slot << " head " << i;
+        if (!kv.has_scales()) continue;
+        ASSERT_EQ(
+            std::memcmp(kv.scale(layer, part, to, head), old.scale(layer, part, sources[slot], head), sizeof(float)), 0)
+            << "slot " << slot << " head " << i;
       }
     }
   }
@@ -366,6 +407,7 @@ class MoveKvTest : public OnDevice {
 
 TEST_F(MoveKvTest, ReadsAllBeforeItWritesAny) {
   Check(3, {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}});  // a cycle, a chain and a move onto itself
+  Check(3, {{1, 17}, {17, 40}, {40, 1}, {2, 3}, {3, 4}, {9, 9}}, KvCacheDtype::kInt8);
   Check(1, {});
 }
 

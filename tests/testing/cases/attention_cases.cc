@@ -176,10 +176,20 @@ class AttentionBatch {
           *kv_.scale(1, part, slot, head) = kernels::QuantizeKv(kv_.dtype, values.data(), shape_.head_dim, codes);
           continue;
         }
+        if (shape_.rounded_from.has_value()) RoundAsCodes(*shape_.rounded_from, values);
         for (int32_t d = 0; d < shape_.head_dim; ++d) {
           reference::CacheElement(kv_, 1, part, slot, head, d) = Bf16FromFloat(values[d]);
         }
       }
+    }
+  }
+
+  static void RoundAsCodes(kernels::KvCacheDtype dtype, std::vector<float>& values) {
+    std::vector<uint8_t> codes(values.size());
+    const float scale = kernels::QuantizeKv(dtype, values.data(), static_cast<int64_t>(values.size()), codes.data());
+    for (size_t d = 0; d < values.size(); ++d) {
+      const bool is_int8 = dtype == kernels::KvCacheDtype::kInt8;
+      values[d] = scale * (is_int8 ? static_cast<int8_t>(codes[d]) : kernels::FloatFromE4m3(codes[d]));
     }
   }
 
@@ -285,6 +295,16 @@ void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_toke
   plain.Run(op, std::nullopt);
   rounded.Run(op, std::nullopt);
   ASSERT_EQ(plain.output(), rounded.output());
+}
+
+void ExpectAttentionReadsCodesAsBf16(HeadShape shape, int32_t num_tokens, std::optional<int32_t> window,
+                                     const AttentionOp& op) {
+  AttentionBatch codes = MixedBatch(shape, num_tokens, 9);
+  codes.Run(op, window);
+  shape.rounded_from = std::exchange(shape.kv_dtype, kernels::KvCacheDtype::kBf16);
+  AttentionBatch values = MixedBatch(shape, num_tokens, 9);
+  values.Run(op, window);
+  ASSERT_EQ(codes.output(), values.output()) << "D " << shape.head_dim << " tokens " << num_tokens;
 }
 
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,

@@ -22,6 +22,8 @@ struct HeadShape {
   std::optional<float> cap;  // of scores
   bool has_sinks = false;
   bool has_window_origins = false;  // windows are counted from the last multiple of 8 before the row, minus 1
+  // The elements are those that such a cache of 8 bits would give, rounded to kv_dtype, which is bf16.
+  std::optional<kernels::KvCacheDtype> rounded_from = std::nullopt;
 };
 
 // The type of the products' operands. kBf16: q and the weights of the softmax are rounded to bf16.
@@ -33,6 +35,10 @@ void ExpectAttentionMatchesTheReference(const HeadShape& shape, int32_t num_toke
 
 // Compares the same rows with unrounded q and with q rounded to bf16.
 void ExpectAttentionRoundsQueriesToBf16(const HeadShape& shape, int32_t num_tokens, const AttentionOp& op);
+
+// Compares a cache in 8 bits with one of bf16 that holds its values, bit for bit.
+void ExpectAttentionReadsCodesAsBf16(HeadShape shape, int32_t num_tokens, std::optional<int32_t> window,
+                                     const AttentionOp& op);
 
 // Compares chunks of a prompt, and trees, with single rows.
 void ExpectAttentionIsRowInvariant(const HeadShape& shape, int32_t num_tokens, std::optional<int32_t> window,

@@ -52,6 +52,8 @@ void __syncthreads();
 void __syncwarp();
 // Shuffles among all 32 threads of a warp. The mask must be all ones.
 float __shfl_xor_sync(unsigned lanes, float value, int lane_mask);
+template <typename Other>
+Other __shfl_xor_sync(unsigned lanes, Other value, int lane_mask) = delete;  // and no conversion to float
 int __reduce_min_sync(unsigned lanes, int value);
 int __reduce_max_sync(unsigned lanes, int value);
 int __any_sync(unsigned lanes, int predicate);

@@ -246,6 +246,16 @@ TEST_F(CudaTransformer, RecordsASingleSequenceWithFewSpareSegments) {
   EXPECT_EQ(counts, std::set<int32_t>{2});
 }
 
+// The squares of the differences, by those of the exact logits.
+double SquaresApart(const std::vector<float>& exact, const std::vector<float>& rounded) {
+  double squares = 0, differences = 0;
+  for (size_t v = 0; v < exact.size(); ++v) {
+    squares += exact[v] * exact[v];
+    differences += (exact[v] - rounded[v]) * (exact[v] - rounded[v]);
+  }
+  return differences / squares;
+}
+
 // Each side of an e4m3 product has an average error of a 32nd of itself; logits have size 1, and zeros would be logits
 // of another size.
 TEST_F(CudaTransformer, WithFp8IsNearBf16AndRowInvariant) {
@@ -255,14 +265,9 @@ TEST_F(CudaTransformer, WithFp8IsNearBf16AndRowInvariant) {
   const auto decode = [&](LoadedModel& model) {
     return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {20}}).back();
   };
-  const auto exact = decode(bf16), rounded = decode(fp8);
-  double squares = 0, differences = 0;
-  for (size_t v = 0; v < exact.size(); ++v) {
-    squares += exact[v] * exact[v];
-    differences += (exact[v] - rounded[v]) * (exact[v] - rounded[v]);
-  }
-  EXPECT_LT(differences, 0.04 * squares);
-  EXPECT_GT(differences, 0);
+  const double apart = SquaresApart(decode(bf16), decode(fp8));
+  EXPECT_LT(apart, 0.04);
+  EXPECT_GT(apart, 0);
   const KnownSequence known = DecodePlainly(fp8, {.num_tokens = 18, .parents = RandomParents(8, 4), .seed = 4});
   EXPECT_TRUE(CheckTree(fp8, known));
 }
@@ -296,6 +301,26 @@ TEST_F(CudaTransformer, RoundsToIntegersAtLoadAndStaysRowInvariant) {
     EXPECT_THAT(model.backend().Describe(),
                 ::testing::EndsWith(std::string(weights) == "int8" ? " w8a16-g64 head w8a16-g64"
                                                                    : " w4a16-g64 head w8a16-g64"));
+    const KnownSequence known = DecodePlainly(model, {.num_tokens = 18, .parents = RandomParents(8, 4), .seed = 4});
+    EXPECT_TRUE(CheckTree(model, known));
+  }
+}
+
+// An element of int8 is off by at most a 254th of its head's largest, one of e4m3 by at most a 16th of itself.
+TEST_F(CudaTransformer, KeepsKAndVIn8BitsAndStaysRowInvariant) {
+  const std::string directory = SourcePath("tests/cases/models/mistral-window");
+  LoadedModel plain = LoadFrom(directory, {});
+  const std::vector<int32_t> tokens = testing::RandomTokens(20, plain.transformer->config().vocab_size, 1);
+  const auto decode = [&](LoadedModel& model) {
+    return DecodeChain(model, {.tokens = tokens, .block_table = Iota(0, 16), .chunks = {7, 13}}).back();
+  };
+  const auto exact = decode(plain);
+  for (const std::string kv_cache : {"int8", "fp8"}) {
+    LoadedModel model = LoadFrom(directory, {.kv_cache = kv_cache});
+    EXPECT_THAT(model.backend().Describe(), ::testing::EndsWith(" kv-" + kv_cache));
+    const double apart = SquaresApart(exact, decode(model));
+    EXPECT_LT(apart, kv_cache == "int8" ? 0.0005 : 0.005);
+    EXPECT_GT(apart, 0);
     const KnownSequence known = DecodePlainly(model, {.num_tokens = 18, .parents = RandomParents(8, 4), .seed = 4});
     EXPECT_TRUE(CheckTree(model, known));
   }
