@@ -177,6 +177,7 @@ class Engine {
     int32_t num_emitted = 0;             // emitted tokens of all sequences
     int32_t num_roots = 0;               // drawing sequences that proposers know
     int32_t num_guessed = 0;             // emitted tokens that a tree had guessed
+    int32_t num_trees = 0;               // drawing sequences with nodes
     double step_ms = 0;
   };
 

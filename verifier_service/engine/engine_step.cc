@@ -211,6 +211,7 @@ Engine::StepOutcome Engine::Commit(std::span<PlannedSequence> plan, const StepPo
     outcome.num_committed[batch.planned_idx[i]] = num_committed;
     outcome.num_emitted += num_committed;
     outcome.num_roots += sequence.is_open ? 1 : 0;
+    outcome.num_trees += planned.NumNodesPlanned() > 0 ? 1 : 0;
     outcome.num_guessed += Learn(planned, std::span<const int32_t>(sequence.token_ids).last(num_committed));
     if (num_committed > 0) {
       sequence.first_token_at = std::min(sequence.first_token_at, timer_.entered());
@@ -275,6 +276,7 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
                         .num_emitted = outcome.num_emitted,
                         .num_roots = outcome.num_roots,
                         .num_guessed = outcome.num_guessed,
+                        .num_trees = outcome.num_trees,
                         .is_comparable = is_comparable});
   SpeculationDemand demand;
   for (const auto& sequence : scheduler_.running()) {

@@ -72,6 +72,7 @@ struct CycleOutcome {
   int32_t num_emitted = 0;  // tokens, of all sequences
   int32_t num_roots = 0;    // sequences that proposers know
   int32_t num_guessed = 0;  // tokens that some tree had right
+  int32_t num_trees = 0;    // sequences with nodes in the step: all others emitted exactly one token
   // False: the cycle says nothing about proposers, or its begin is not known. Only step_ms is read.
   bool is_comparable = true;
 };
@@ -98,7 +99,7 @@ class SpeculationPolicy {
   struct Pace {
     double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0, text = 0;
 
-    // `text_variance` is the relative variance that texts add to this cycle.
+    // `text_variance` is the relative variance that texts add to this cycle's tokens.
     void Add(double won_ms, double spent_ms, double text_variance);
     double mean() const { return spent / won; }
     double variance() const;  // of the mean

@@ -50,7 +50,8 @@ class World {
                       .num_drawing = num_sequences,
                       .num_emitted = num_sequences + num_won,
                       .num_roots = num_sequences,
-                      .num_guessed = num_won});
+                      .num_guessed = num_won,
+                      .num_trees = decided.proposers != 0 && has_trees ? num_sequences : 0});
       tokens += num_sequences + num_won;
       ms += cycle_ms;
       if (decided.proposers != 0) asked_ms += cycle_ms;
@@ -77,7 +78,8 @@ class World {
   int missed_cycles = 0;
   int stretch_cycles = 0;  // if set, texts that nobody guesses and texts as above take turns after so many cycles
   int num_cycles_run = 0;
-  double stall_ms = 0;  // of the next cycle alone
+  double stall_ms = 0;    // of the next cycle alone
+  bool has_trees = true;  // where a proposer is asked: else its trees are not worth their rows
   int num_trial_cycles = 0;
   double asked_ms = 0;  // time in which some proposer was asked
   SpeculationPolicy policy;
@@ -99,6 +101,19 @@ TEST(SpeculationPolicy, RestsAProposerThatCostsMoreThanItWins) {
   World world({8}, {0.2});
   world.Run(500, 1);
   EXPECT_EQ(world.Asked(1), 0u);
+}
+
+// A step without nodes emits one token whatever the text, so only the noise of times hides what a proposer costs.
+TEST(SpeculationPolicy, SoonRestsAProposerWhoseTreesAreNotWorthTheirRows) {
+  const auto trial_cycles = [](bool has_trees) {
+    World world({0.6}, {0});
+    world.has_trees = has_trees;
+    while (world.policy.num_trials() == 0) world.Run(1, 1);
+    EXPECT_EQ(world.policy.Decide({.num_sequences = 1, .allowed = 1, .may_try = false}).proposers, 0u);
+    return world.num_trial_cycles;
+  };
+  EXPECT_LT(trial_cycles(false), 100);
+  EXPECT_GT(trial_cycles(true), 400);
 }
 
 TEST(SpeculationPolicy, FindsTheOneProposerThatIsWorthAsking) {
