@@ -68,16 +68,6 @@ struct KvCacheView {
     uint8_t* scales = block_head(layer, part, slot / kKvBlockSize, head) + kKvBlockSize * bytes_per_token_head();
     return reinterpret_cast<float*>(scales) + slot % kKvBlockSize;
   }
-
-  // In bf16: the first element of a part, and the offset within it at which a slot's elements of a head begin. The
-  // elements of its next head lie kKvBlockSize * head_dim further.
-  FT_HOST_DEVICE uint16_t* part(int32_t layer, int32_t part) const {
-    return reinterpret_cast<uint16_t*>(part_bytes(layer, part));
-  }
-  FT_HOST_DEVICE size_t slot_offset(int32_t slot, int32_t head) const {
-    const size_t block_head = size_t{1} * (slot / kKvBlockSize) * num_kv_heads + head;
-    return (block_head * kKvBlockSize + slot % kKvBlockSize) * head_dim;
-  }
   friend bool operator==(const KvCacheView&, const KvCacheView&) = default;
 };
 

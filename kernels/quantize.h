@@ -14,6 +14,7 @@ namespace foretoken::kernels {
 
 // Values with a smaller scale become zeros: the scale's reciprocal may not be finite.
 inline constexpr float kLeastScale = std::numeric_limits<float>::min();
+inline constexpr float kMaxInt8 = 127;  // the largest integer of a row, and of K and V
 
 // Symmetric, as compressed-tensors' writers do it: scale = max |value| / ((2^bits - 1) / 2), rounded to bf16, and
 // code = round(value / scale), to nearest, ties to even, limited to the integers of `bits`, plus 2^(bits - 1).
@@ -41,7 +42,6 @@ constexpr Rounding RoundingTo(float largest_code, uint32_t max_bits) {
 // A token's K or V of a head, for a cache of 8 bits: int8 as QuantizeRowGroup, e4m3 as
 // code = e4m3(value * (448 / max |value|)), scale = max |value| / 448, in f32. Returns the scale; 0 if all values
 // are zero, or nearly. A GPU does the same (rope_store_kv.cu).
-inline constexpr float kMaxInt8 = 127;
 float QuantizeKv(KvCacheDtype dtype, const float* values, int64_t count, uint8_t* codes);
 
 }  // namespace foretoken::kernels

@@ -124,7 +124,8 @@ VisibleSlots SlotsOfRow(const kernels::AttentionArgs& args, int32_t segment, int
 uint16_t& CacheElement(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head,
                        int32_t d) {
   const size_t block = slot / kKvBlockSize, offset = slot % kKvBlockSize;
-  return kv.part(layer, part)[((block * kv.num_kv_heads + head) * kKvBlockSize + offset) * kv.head_dim + d];
+  auto* const elements = reinterpret_cast<uint16_t*>(kv.part_bytes(layer, part));
+  return elements[((block * kv.num_kv_heads + head) * kKvBlockSize + offset) * kv.head_dim + d];
 }
 
 double CacheValue(const kernels::KvCacheView& kv, int32_t layer, int32_t part, int32_t slot, int32_t head, int32_t d) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies a tile of K and V from the paged cache to shared memory, and loads it from there as operands of products. A
 // copy runs while other tiles are computed. The caller gives the place of each key. Keys in 8 bits become bf16 as they
-// are copied, so products are those of a cache with these values, bit for bit. The thread waits for such a copy.
+// are copied, and the copying thread waits. So attention gives the bits that a cache of bf16 with these values would
+// give.
 #pragma once
 
 #include <cuda_runtime.h>

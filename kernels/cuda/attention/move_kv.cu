@@ -19,7 +19,7 @@ constexpr int kThreads = 128;
 
 constexpr size_t kMovesPerLaunch = 256;  // 2 KiB of the 4 KiB that a launch's arguments may take
 
-// The units of a token's elements of a head, and those of its scale behind them.
+// How many units a head of a token has: of elements alone, and with the scale, whose units come after the elements'.
 FT_HOST_DEVICE int32_t ElementUnits(const KvCacheView& kv) {
   return static_cast<int32_t>(kv.bytes_per_token_head() / sizeof(uint16_t));
 }

@@ -22,7 +22,7 @@ struct HeadShape {
   std::optional<float> cap;  // of scores
   bool has_sinks = false;
   bool has_window_origins = false;  // windows are counted from the last multiple of 8 before the row, minus 1
-  // The elements are those that such a cache of 8 bits would give, rounded to kv_dtype, which is bf16.
+  // With kv_dtype kBf16: K and V are first rounded as a cache of this type of 8 bits rounds them, and then to bf16.
   std::optional<kernels::KvCacheDtype> rounded_from = std::nullopt;
 };
 

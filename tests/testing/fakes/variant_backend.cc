@@ -145,14 +145,14 @@ class VariantBackend final : public ForwardingBackend {
     Partial partial{.out = std::vector<float>(kv.head_dim)};
     std::vector<float> scores;
     for (const int32_t slot : slots) {
-      const uint16_t* key = kv.part(args.layer, 0) + kv.slot_offset(slot, kv_head);
+      const uint16_t* key = reinterpret_cast<const uint16_t*>(kv.elements(args.layer, 0, slot, kv_head));
       float score = 0;
       for (int32_t d = 0; d < kv.head_dim; ++d) score += q[d] * args.scale * kernels::FloatFromBf16(key[d]);
       scores.push_back(score);
       partial.max = std::max(partial.max, score);
     }
     for (size_t i = 0; i < slots.size(); ++i) {
-      const uint16_t* value = kv.part(args.layer, 1) + kv.slot_offset(slots[i], kv_head);
+      const uint16_t* value = reinterpret_cast<const uint16_t*>(kv.elements(args.layer, 1, slots[i], kv_head));
       const float weight = std::exp(scores[i] - partial.max);
       partial.sum += weight;
       for (int32_t d = 0; d < kv.head_dim; ++d) partial.out[d] += weight * kernels::FloatFromBf16(value[d]);

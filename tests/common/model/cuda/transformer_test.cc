@@ -246,7 +246,7 @@ TEST_F(CudaTransformer, RecordsASingleSequenceWithFewSpareSegments) {
   EXPECT_EQ(counts, std::set<int32_t>{2});
 }
 
-// The squares of the differences, by those of the exact logits.
+// The sum of the squared differences, divided by the sum of the exact logits' squares.
 double SquaresApart(const std::vector<float>& exact, const std::vector<float>& rounded) {
   double squares = 0, differences = 0;
   for (size_t v = 0; v < exact.size(); ++v) {
