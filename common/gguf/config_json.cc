@@ -2,16 +2,18 @@
 #include "common/gguf/config_json.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/architectures.h"
 #include "common/gguf/rope_json.h"
-#include "common/gguf/tensor_names.h"
 #include "common/gguf/token_list.h"
 
 namespace foretoken::gguf {
@@ -19,21 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-struct ArchitectureNames {
-  const char* gguf;
-  const char* class_name;
-};
-
-constexpr ArchitectureNames kArchitectures[] = {
-    {"llama", "LlamaForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},
-};
-
-// Numbers of related architectures, each with the one value that changes nothing.
-constexpr std::pair<const char*, double> kNeutralNumbers[] = {
+// Numbers that only some architectures know, each with the one value that changes nothing.
+constexpr std::pair<absl::string_view, double> kNeutralNumbers[] = {
     {".expert_count", 0},
     {".expert_used_count", 0},
+    {".expert_shared_count", 0},
+    {".expert_group_count", 1},
+    {".expert_weights_scale", 1},
+    {".leading_dense_block_count", 0},
     {".nextn_predict_layers", 0},
     {".pooling_type", 0},
     {".attention.sliding_window", 0},
@@ -46,15 +41,15 @@ constexpr std::pair<const char*, double> kNeutralNumbers[] = {
     {".logit_scale", 1},
     {".embedding_scale", 1},
     {".residual_scale", 1},
-    {".rope.scaling.attn_factor", 1},
     {".rope.scaling.yarn_attn_factor", 1},
     {".rope.scaling.yarn_ext_factor", 1},
     {".rope.scaling.yarn_log_multiplier", 0},
 };
 
-absl::Status RefuseWhatIsNotImplemented(const Metadata& metadata, const std::string& architecture) {
+absl::Status RefuseWhatIsNotImplemented(const Metadata& metadata, const Architecture& architecture) {
   for (const auto& [ending, neutral] : kNeutralNumbers) {
-    const std::string key = architecture + ending;
+    if (std::ranges::find(architecture.keys, ending, &KeyOfField::ending) != architecture.keys.end()) continue;
+    const std::string key = absl::StrCat(architecture.name, ending);
     FT_ASSIGN_OR_RETURN(const double number, metadata.OrDefault<double>(key, neutral));
     if (number != neutral) return metadata.Error(key, "is not supported: expected ", neutral, ", got ", number);
   }
@@ -64,42 +59,110 @@ absl::Status RefuseWhatIsNotImplemented(const Metadata& metadata, const std::str
   FT_ASSIGN_OR_RETURN(const int64_t version, metadata.OrDefault<int64_t>("general.quantization_version", kVersion));
   if (version != kVersion)
     return metadata.Error("general.quantization_version", "expected ", kVersion, ", got ", version);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReadClass(const Metadata& metadata, const std::string& architecture) {
-  for (const ArchitectureNames& names : kArchitectures) {
-    if (architecture == names.gguf) return names.class_name;
-  }
-  const auto append = [](std::string* out, const ArchitectureNames& names) { *out += names.gguf; };
-  return metadata.Error("general.architecture", "expected one of ", absl::StrJoin(kArchitectures, ", ", append),
-                        ", got ", architecture);
-}
-
-// Every key that gives the size of a head must give the same.
-absl::Status CheckHeadDim(const Metadata& metadata, const std::string& architecture, int64_t head_dim) {
-  for (const char* ending : {".attention.value_length", ".rope.dimension_count"}) {
-    const std::string key = architecture + ending;
-    FT_ASSIGN_OR_RETURN(const int64_t size, metadata.OrDefault<int64_t>(key, head_dim));
-    if (size != head_dim) return metadata.Error(key, "expected ", head_dim, " as in attention.key_length, got ", size);
+  const std::string pattern = absl::StrCat(architecture.name, ".attention.sliding_window_pattern");
+  if (metadata.Has(pattern)) return metadata.Error(pattern, "is not supported");
+  if (architecture.has_experts()) {
+    const auto expected = static_cast<int64_t>(architecture.weighting);
+    const std::string key = absl::StrCat(architecture.name, ".expert_gating_func");
+    FT_ASSIGN_OR_RETURN(const int64_t given, metadata.OrDefault<int64_t>(key, expected));
+    if (given != expected) return metadata.Error(key, "expected ", expected, ", got ", given);
   }
   return absl::OkStatus();
 }
 
-absl::Status AddSizes(const Metadata& metadata, const std::string& architecture, json& config) {
-  for (const auto& [name, ending] : {std::pair("hidden_size", ".embedding_length"),
-                                     {"intermediate_size", ".feed_forward_length"},
-                                     {"num_hidden_layers", ".block_count"},
-                                     {"num_attention_heads", ".attention.head_count"},
-                                     {"max_position_embeddings", ".context_length"}}) {
-    FT_ASSIGN_OR_RETURN(config[name], metadata.Required<int64_t>(architecture + ending));
+// The model must read every tensor of the file.
+absl::Status CheckTensorNames(const GgufModel& model, const Architecture& architecture) {
+  std::vector<std::string> unknown;
+  for (const GgufFile& file : model.files()) {
+    for (const auto& [name, tensor] : file.tensors()) {
+      if (!IsRopeTensor(name) && !HuggingFaceName(architecture, name)) unknown.push_back(name);
+    }
   }
-  FT_ASSIGN_OR_RETURN(
-      config["num_key_value_heads"],
-      metadata.OrDefault<int64_t>(architecture + ".attention.head_count_kv", config["num_attention_heads"]));
-  FT_ASSIGN_OR_RETURN(config["rms_norm_eps"],
-                      metadata.Required<double>(architecture + ".attention.layer_norm_rms_epsilon"));
+  if (unknown.empty()) return absl::OkStatus();
+  std::ranges::sort(unknown);
+  return model.metadata().Error(absl::StrCat("tensor ", absl::Utf8SafeCHexEscape(unknown.front())),
+                                "a model of architecture ", architecture.name, " does not read it");
+}
+
+absl::Status AddSizes(const Metadata& metadata, const Architecture& architecture, json& config) {
+  const std::string name = architecture.name;
+  for (const auto& [field, ending] : {std::pair("hidden_size", ".embedding_length"),
+                                      {"intermediate_size", ".feed_forward_length"},
+                                      {"num_hidden_layers", ".block_count"},
+                                      {"num_attention_heads", ".attention.head_count"},
+                                      {"max_position_embeddings", ".context_length"}}) {
+    FT_ASSIGN_OR_RETURN(config[field], metadata.Required<int64_t>(name + ending));
+  }
+  FT_ASSIGN_OR_RETURN(config["num_key_value_heads"],
+                      metadata.OrDefault<int64_t>(name + ".attention.head_count_kv", config["num_attention_heads"]));
+  FT_ASSIGN_OR_RETURN(config["rms_norm_eps"], metadata.Required<double>(name + ".attention.layer_norm_rms_epsilon"));
   return absl::OkStatus();
+}
+
+// The keys of some architectures.
+absl::Status AddKnownKeys(const Metadata& metadata, const Architecture& architecture, json& config) {
+  for (const KeyOfField& known : architecture.keys) {
+    const std::string key = absl::StrCat(architecture.name, known.ending);
+    if (known.is_whole) {
+      FT_ASSIGN_OR_RETURN(const auto value, metadata.Optional<int64_t>(key));
+      if (value) config[known.field] = *value;
+    } else {
+      FT_ASSIGN_OR_RETURN(const auto value, metadata.Optional<double>(key));
+      if (value) config[known.field] = *value;
+    }
+  }
+  // Some writers say so that there is no window.
+  if (config.value("sliding_window", int64_t{1}) == 0) config["sliding_window"] = nullptr;
+  return absl::OkStatus();
+}
+
+// What follows from several keys, or from the architecture alone.
+absl::Status AddRules(const Metadata& metadata, const Architecture& architecture, json& config) {
+  if (architecture.layers_with_wide_scale > 0) {
+    const auto num_heads = config["num_attention_heads"].get<int64_t>();
+    const bool is_wide = config["num_hidden_layers"] == architecture.layers_with_wide_scale && num_heads > 0;
+    config["query_pre_attn_scalar"] =
+        is_wide ? config["hidden_size"].get<int64_t>() / num_heads : config["head_dim"].get<int64_t>();
+  }
+  if (architecture.has_experts()) {
+    FT_ASSIGN_OR_RETURN(config["norm_topk_prob"],
+                        metadata.OrDefault<bool>(absl::StrCat(architecture.name, ".expert_weights_norm"), true));
+  }
+  // GGUF counts the layers for multi-token prediction, too.
+  const auto num_layers = config["num_hidden_layers"].get<int64_t>(),
+             num_unread = config.value("num_nextn_predict_layers", int64_t{0});
+  if (num_unread < 0 || num_unread > num_layers) {
+    return metadata.Error(absl::StrCat(architecture.name, ".nextn_predict_layers"), "expected a number from 0 to ",
+                          num_layers, ", the block_count, got ", num_unread);
+  }
+  config["num_hidden_layers"] = num_layers - num_unread;
+  return absl::OkStatus();
+}
+
+struct Heads {
+  int64_t size = 0;        // dimensions
+  int64_t num_turned = 0;  // of them
+};
+
+absl::StatusOr<Heads> AddHeads(const Metadata& metadata, const Architecture& architecture, json& config) {
+  FT_ASSIGN_OR_RETURN(const int64_t size, HeadDim(metadata, architecture));
+  const std::string value_key = absl::StrCat(architecture.name, ".attention.value_length"),
+                    turned_key = absl::StrCat(architecture.name, ".rope.dimension_count");
+  const auto unlike = [&](const std::string& key, int64_t got) {
+    return metadata.Error(key, "expected ", size, " as in attention.key_length, got ", got);
+  };
+  FT_ASSIGN_OR_RETURN(const int64_t value_size, metadata.OrDefault<int64_t>(value_key, size));
+  if (value_size != size) return unlike(value_key, value_size);
+  FT_ASSIGN_OR_RETURN(const int64_t num_turned, metadata.OrDefault<int64_t>(turned_key, size));
+  if (num_turned != size && !architecture.may_turn_parts) return unlike(turned_key, num_turned);
+  if (num_turned < 2 || num_turned > size || num_turned % 2 != 0) {
+    return metadata.Error(turned_key, "expected an even number from 2 to ", size, ", got ", num_turned);
+  }
+  config["head_dim"] = size;
+  if (architecture.may_turn_parts) {
+    config["partial_rotary_factor"] = static_cast<double>(num_turned) / static_cast<double>(size);
+  }
+  return Heads{.size = size, .num_turned = num_turned};
 }
 
 absl::Status AddTokenIds(const Metadata& metadata, json& config) {
@@ -113,27 +176,37 @@ absl::Status AddTokenIds(const Metadata& metadata, json& config) {
 
 absl::StatusOr<json> ConfigJson(const GgufModel& model) {
   const Metadata& metadata = model.metadata();
-  FT_ASSIGN_OR_RETURN(const std::string architecture, metadata.Required<std::string>("general.architecture"));
-  FT_ASSIGN_OR_RETURN(const std::string class_name, ReadClass(metadata, architecture));
+  FT_ASSIGN_OR_RETURN(const Architecture* const found, FindArchitecture(metadata));
+  const Architecture& architecture = *found;
   FT_RETURN_IF_ERROR(RefuseWhatIsNotImplemented(metadata, architecture));
-  FT_RETURN_IF_ERROR(CheckTensorNames(model));
-  json config = {{"architectures", {class_name}}, {"model_type", architecture}};
+  FT_RETURN_IF_ERROR(CheckTensorNames(model, architecture));
+  json config = {{"architectures", {architecture.class_name}}, {"model_type", architecture.model_type}};
   FT_RETURN_IF_ERROR(AddSizes(metadata, architecture, config));
-  FT_ASSIGN_OR_RETURN(const int64_t head_dim, HeadDim(metadata, architecture));
-  FT_RETURN_IF_ERROR(CheckHeadDim(metadata, architecture, head_dim));
-  config["head_dim"] = head_dim;
-  FT_ASSIGN_OR_RETURN(const double theta, metadata.OrDefault<double>(architecture + ".rope.freq_base", 10000));
+  FT_RETURN_IF_ERROR(AddKnownKeys(metadata, architecture, config));
+  FT_ASSIGN_OR_RETURN(const Heads heads, AddHeads(metadata, architecture, config));
+  FT_RETURN_IF_ERROR(AddRules(metadata, architecture, config));
+  FT_ASSIGN_OR_RETURN(const double theta,
+                      metadata.OrDefault<double>(absl::StrCat(architecture.name, ".rope.freq_base"), 10000));
   config["rope_theta"] = theta;
   FT_ASSIGN_OR_RETURN(
       config["rope_scaling"],
-      RopeScalingJson({.model = model, .architecture = architecture, .theta = theta, .head_dim = head_dim}));
+      RopeScalingJson({.model = model, .architecture = architecture, .theta = theta, .num_turned = heads.num_turned}));
   const GgufTensor* embed = model.FindTensor("token_embd.weight");
   if (embed == nullptr || embed->shape.size() != 2) {
     return metadata.Error("tensor token_embd.weight", "expected a matrix, got ", embed == nullptr ? "none" : "another");
   }
   config["vocab_size"] = embed->shape[0];
   config["tie_word_embeddings"] = model.FindTensor("output.weight") == nullptr;
-  config["attention_bias"] = architecture != "qwen2" && model.FindTensor("blk.0.attn_q.bias") != nullptr;
+  // Tensors that some models of an architecture have. The first layer shows it.
+  const auto has_any = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) { return model.FindTensor(name) != nullptr; });
+  };
+  if (architecture.has_declared_biases) {
+    config["attention_bias"] =
+        has_any({"blk.0.attn_q.bias", "blk.0.attn_k.bias", "blk.0.attn_v.bias", "blk.0.attn_output.bias"});
+  }
+  config["mlp_bias"] = has_any({"blk.0.ffn_gate.bias", "blk.0.ffn_up.bias", "blk.0.ffn_down.bias"});
+  if (has_any({"blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight"})) config["use_qk_norm"] = true;
   FT_RETURN_IF_ERROR(AddTokenIds(metadata, config));
   return config;
 }

@@ -2,8 +2,8 @@
 // The config.json and generation_config.json that a Hugging Face checkpoint of a GGUF model would have. So one reader
 // checks the values of both forms.
 //
-// Read: the architectures llama (Mistral's files, too), qwen2 and qwen3. Keys that would change the model's function
-// and have no counterpart are refused by name.
+// It reads the architectures of architectures.h. Keys that would change the model's function and have no counterpart
+// are refused by name, and so are tensors that the model would not read.
 // Errors: INVALID_ARGUMENT with the file, the key or tensor, the expected and the given value.
 // Source: ggml-org/ggml, docs/gguf.md; llama.cpp's converter for what it writes of which field.
 #pragma once

@@ -22,6 +22,8 @@ constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kO200k =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // One pattern after another.
 constexpr const char* kDeepseekCoder[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
                                           "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", R"(\p{N})"};
@@ -55,12 +57,13 @@ std::vector<Kind> Kinds() {
        .patterns = {kLlama3},
        .ignores_merges = true,
        .adds_bos = true},
-      {.names = {"dbrx", "smaug-bpe"}, .patterns = {kLlama3}},
+      {.names = {"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, .patterns = {kLlama3}},
       {.names = {"qwen2"}, .patterns = {kQwen2}, .is_nfc = true},
       {.names = {"deepseek-r1-qwen"}, .patterns = {kQwen2}},
       {.names = {"deepseek-coder"}, .patterns = {std::begin(kDeepseekCoder), std::end(kDeepseekCoder)}},
       {.names = {"tekken"}, .patterns = {kTekken}, .ignores_merges = true, .adds_bos = true},
-      {.names = {"gpt-2", "phi-2"}, .form = Form::kGpt2},
+      {.names = {"gpt-4o", "llama4"}, .patterns = {kO200k}},
+      {.names = {"gpt-2", "phi-2", "olmo"}, .form = Form::kGpt2},
       {.names = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"}, .form = Form::kGpt2WithDigits},
   };
 }

@@ -39,7 +39,7 @@ ConstTensorView Slice(ConstTensorView view, const IndexRange& range) {
   return view;
 }
 
-using Names = std::initializer_list<const WeightName*>;
+using Names = std::vector<const WeightName*>;
 
 // Reads one shard's part of the tensors of a checkpoint onto one backend.
 class Loader {
@@ -92,8 +92,8 @@ class Loader {
 
   // Two ways to join the named vectors end to end as f32; empty if the configuration has none of them. Whole gives
   // every shard all of them, and Part gives it its part of each.
-  absl::StatusOr<tensor::Tensor> Whole(Names names) { return Vector(names, {}); }
-  absl::StatusOr<tensor::Tensor> Part(Names names) { return Vector(names, shard_); }
+  absl::StatusOr<tensor::Tensor> Whole(const Names& names) { return Vector(names, {}); }
+  absl::StatusOr<tensor::Tensor> Part(const Names& names) { return Vector(names, shard_); }
   // The gain of a norm; empty if the configuration has none. A norm of every rank's own heads takes a part.
   absl::StatusOr<tensor::Tensor> Gain(const WeightName* name) { return Vector({name}, {}, source_.norm_offset); }
   absl::StatusOr<tensor::Tensor> PartOfGain(const WeightName* name) {
@@ -140,7 +140,7 @@ class Loader {
     return source_.opened.Find(name.name, name.shape, source_.quantization);
   }
 
-  absl::StatusOr<tensor::Tensor> Vector(Names names, const Shard& shard, float offset = 0) {
+  absl::StatusOr<tensor::Tensor> Vector(const Names& names, const Shard& shard, float offset = 0) {
     std::vector<float> values;
     for (const WeightName* name : names) {
       if (name == nullptr) return tensor::Tensor();
@@ -150,7 +150,7 @@ class Loader {
       // Data that all shards have is counted once.
       if (shard.num_ranks == shard_.num_ranks || shard_.rank == 0) reader_.Count(part.num_bytes());
     }
-    return tensor::Tensor::FromHost(backend_, values);
+    return values.empty() ? tensor::Tensor() : tensor::Tensor::FromHost(backend_, values);
   }
 
   const Source source_;
@@ -168,7 +168,9 @@ const WeightName* OrNull(const std::optional<WeightName>& name) { return name.ha
 absl::StatusOr<ExpertMatrices> LoadExpert(const ExpertWeightNames& names, const Shard& shard, Loader& loader) {
   ExpertMatrices expert;
   FT_ASSIGN_OR_RETURN(expert.gate_up, loader.ByOutputs(names.gate_up));
-  FT_ASSIGN_OR_RETURN(expert.gate_up_bias, loader.Part({OrNull(names.gate_up_bias)}));
+  Names biases;
+  for (const WeightName& bias : names.gate_up_bias) biases.push_back(&bias);
+  FT_ASSIGN_OR_RETURN(expert.gate_up_bias, loader.Part(biases));
   FT_ASSIGN_OR_RETURN(expert.down, loader.ByInputs(names.down));
   if (shard.rank == 0) {
     FT_ASSIGN_OR_RETURN(expert.down_bias, loader.Whole({OrNull(names.down_bias)}));

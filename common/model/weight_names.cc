@@ -42,6 +42,10 @@ std::vector<ExpertWeightNames> NameExperts(const ModelConfig& config, const std:
       case ExpertNames::kGateUpDown:
         names.push_back({.gate_up = {{prefix + "gate_proj.weight", in}, {prefix + "up_proj.weight", in}},
                          .down = {prefix + "down_proj.weight", out}});
+        if (!experts.has_biases) break;
+        names.back().gate_up_bias = {{prefix + "gate_proj.bias", Shape(in[0])},
+                                     {prefix + "up_proj.bias", Shape(in[0])}};
+        names.back().down_bias = WeightName{prefix + "down_proj.bias", Shape(out[0])};
         break;
       case ExpertNames::kMixtral:
         names.push_back(
@@ -55,7 +59,7 @@ std::vector<ExpertWeightNames> NameExperts(const ModelConfig& config, const std:
         break;
       case ExpertNames::kGptOss:
         names.push_back({.gate_up = {{prefix + "gate_up_proj.weight", Shape(2 * in[0], in[1])}},
-                         .gate_up_bias = WeightName{prefix + "gate_up_proj.bias", Shape(2 * in[0])},
+                         .gate_up_bias = {{prefix + "gate_up_proj.bias", Shape(2 * in[0])}},
                          .down = {prefix + "down_proj.weight", out},
                          .down_bias = WeightName{prefix + "down_proj.bias", Shape(out[0])}});
         break;
@@ -109,12 +113,18 @@ LayerWeightNames NameLayer(const ModelConfig& config, int64_t layer) {
   const ExpertsConfig& experts = config.experts;
   const std::string sparse = prefix + (experts.names == ExpertNames::kMixtral ? "block_sparse_moe." : "mlp.");
   if (ffn == 0) names.gate = names.up = names.down = {};
-  names.router = {sparse + (experts.names == ExpertNames::kGptOss ? "router" : "gate") + ".weight",
-                  Shape(experts.num_experts, hidden)};
-  names.router_bias = vector_if(experts.has_biases, "mlp.router.bias", experts.num_experts);
+  const std::string router = experts.names == ExpertNames::kGptOss ? "router" : "gate";
+  names.router = {sparse + router + ".weight", Shape(experts.num_experts, hidden)};
+  if (experts.has_biases) names.router_bias = {sparse + router + ".bias", Shape(experts.num_experts)};
   names.choice_bias = vector_if(experts.has_choice_bias, "mlp.gate.e_score_correction_bias", experts.num_experts);
   names.experts = NameExperts(config, sparse);
   return names;
+}
+
+std::vector<WeightName> ListBiases(const ExpertWeightNames& expert) {
+  std::vector<WeightName> biases = expert.gate_up_bias;
+  if (expert.down_bias) biases.push_back(*expert.down_bias);
+  return biases;
 }
 
 }  // namespace
@@ -158,9 +168,7 @@ std::vector<WeightName> ListExperts(const LayerWeightNames& layer) {
       if (part.first_row == 0) all.push_back(part.stored());
     }
     all.push_back(expert.down);
-    for (const auto* bias : {&expert.gate_up_bias, &expert.down_bias}) {
-      if (*bias) all.push_back(**bias);
-    }
+    for (const WeightName& bias : ListBiases(expert)) all.push_back(bias);
   }
   return all;
 }
@@ -178,9 +186,7 @@ std::vector<WeightName> ListWeights(const ModelWeightNames& names) {
       if (*weight) all.push_back(**weight);
     }
     for (const ExpertWeightNames& expert : layer.experts) {
-      for (const auto* bias : {&expert.gate_up_bias, &expert.down_bias}) {
-        if (*bias) all.push_back(**bias);
-      }
+      for (const WeightName& bias : ListBiases(expert)) all.push_back(bias);
     }
   }
   all.push_back(names.final_norm);

@@ -28,10 +28,10 @@ struct WeightName {
 };
 
 struct ExpertWeightNames {
-  std::vector<WeightName> gate_up;         // [2 F, E] stacked: gate and up, or one that has both
-  std::optional<WeightName> gate_up_bias;  // [2 F]
-  WeightName down;                         // [E, F]
-  std::optional<WeightName> down_bias;     // [E]
+  std::vector<WeightName> gate_up;       // [2 F, E] stacked: gate and up, or one that has both
+  std::vector<WeightName> gate_up_bias;  // [2 F] stacked likewise, or empty
+  WeightName down;                       // [E, F]
+  std::optional<WeightName> down_bias;   // [E]
 };
 
 struct LayerWeightNames {

@@ -18,8 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/json.h"
 #include "common/base/status_macros.h"
+#include "common/gguf/architectures.h"
 #include "common/gguf/gguf_model.h"
-#include "common/gguf/tensor_names.h"
 #include "common/weights/expert_stacks.h"
 
 namespace foretoken::weights {
@@ -175,14 +175,18 @@ void Checkpoint::SplitStacks() {
 
 absl::Status Checkpoint::OpenGguf() {
   FT_ASSIGN_OR_RETURN(gguf::GgufModel model, gguf::GgufModel::Open(directory_));
-  FT_ASSIGN_OR_RETURN(const std::optional<int64_t> head_dim, gguf::InterleavedHeadDim(model.metadata()));
+  FT_ASSIGN_OR_RETURN(const gguf::Architecture* const architecture, gguf::FindArchitecture(model.metadata()));
+  std::optional<int64_t> interleaved_head_dim;
+  if (architecture->interleaves_heads) {
+    FT_ASSIGN_OR_RETURN(interleaved_head_dim, gguf::HeadDim(model.metadata(), *architecture));
+  }
   for (gguf::GgufFile& file : std::move(model).TakeFiles()) {
     StoredTensors tensors;
     for (const auto& [name, stored] : file.tensors()) {
-      const std::optional<std::string> hugging_face_name = gguf::HuggingFaceName(name);
+      const std::optional<std::string> hugging_face_name = gguf::HuggingFaceName(*architecture, name);
       if (!hugging_face_name) continue;
       StoredTensor tensor = {.dtype = std::string(stored.type.name), .shape = stored.shape, .bytes = stored.bytes};
-      if (gguf::IsRotated(name)) tensor.interleaved_head_dim = head_dim;
+      if (gguf::IsRotated(name)) tensor.interleaved_head_dim = interleaved_head_dim;
       if (tensor.interleaved_head_dim && tensor.shape.size() == 1) {
         FT_ASSIGN_OR_RETURN(tensor, CopyInOrder(tensor, absl::StrCat(file.path(), ": tensor ", name), copies_));
       }
@@ -191,6 +195,7 @@ absl::Status Checkpoint::OpenGguf() {
     }
     files_.push_back({.mapping = std::move(file).TakeMapping(), .tensors = std::move(tensors)});
   }
+  SplitStacks();
   return absl::OkStatus();
 }
 

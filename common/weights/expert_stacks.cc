@@ -25,7 +25,7 @@ std::vector<std::pair<std::string, StoredTensor>> SplitExperts(absl::string_view
   if (tensor.shape.size() < 2 || tensor.shape[0] < 1 || tensor.shape[0] > kMaxExperts || tensor.bytes.empty()) {
     return experts;
   }
-  for (const absl::string_view matrix : {"gate_up_proj", "down_proj"}) {
+  for (const absl::string_view matrix : {"gate_up_proj", "gate_proj", "up_proj", "down_proj"}) {
     for (const Ending& ending : kEndings) {
       absl::string_view place = name;
       if (!absl::ConsumeSuffix(&place, absl::StrCat(matrix, ending.of_stack))) continue;

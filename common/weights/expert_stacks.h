@@ -7,8 +7,9 @@
 //   X.experts.gate_up_proj_blocks   [N, rows, G, 16]    X.experts.E.gate_up_proj.weight_packed  [rows, 16 G]
 //   X.experts.gate_up_proj_scales   [N, rows, G]        X.experts.E.gate_up_proj.weight_scale   [rows, G]
 //
-// and the same for down_proj, for E in [0, N). The last two are MXFP4 as gpt-oss has it (common/quantization/mxfp4.h).
-// Which rows of gate_up_proj are the gate's depends on the family (common/model/weight_names.h).
+// and the same for gate_proj, up_proj and down_proj, for E in [0, N). The last two are MXFP4 as gpt-oss has it
+// (common/quantization/mxfp4.h). Which rows of gate_up_proj are the gate's depends on the family
+// (common/model/weight_names.h).
 #pragma once
 
 #include <string>

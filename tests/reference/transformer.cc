@@ -244,8 +244,9 @@ Transformer::Rows Transformer::Experts(const Rows& x, const model::LayerWeightNa
     for (const size_t expert : chosen) {
       const model::ExpertWeightNames& names = layer.experts[expert];
       Row gate_up;
-      for (const model::WeightName& part : names.gate_up) {
-        const Row values = Project({x[t]}, part, names.gate_up_bias)[0];
+      for (size_t i = 0; i < names.gate_up.size(); ++i) {
+        const auto bias = names.gate_up_bias.empty() ? std::nullopt : std::optional(names.gate_up_bias[i]);
+        const Row values = Project({x[t]}, names.gate_up[i], bias)[0];
         gate_up.insert(gate_up.end(), values.begin(), values.end());
       }
       const Rows y = Project({GatedRow(gate_up)}, names.down, names.down_bias);

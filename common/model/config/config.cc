@@ -253,6 +253,14 @@ absl::StatusOr<std::vector<int64_t>> ReadTokenIds(const JsonFields& fields, cons
   return ids;
 }
 
+// What a GGUF file stores in another form than a directory of the same model.
+void ReadAsGguf(ModelConfig& config) {
+  config.norm_offset = 0;  // is in the stored weights
+  config.experts.names = ExpertNames::kGateUpDown;
+  config.gating.is_interleaved = false;
+  config.quantization.has_transposed_experts = false;
+}
+
 }  // namespace
 
 const char* ClassName(Architecture architecture) {
@@ -314,7 +322,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view text, absl::strin
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory) {
   FT_ASSIGN_OR_RETURN(const std::string text, gguf::ReadModelFile(directory, kFileName));
   FT_ASSIGN_OR_RETURN(ModelConfig config, ParseModelConfig(text, gguf::ModelFileName(directory, kFileName)));
-  if (!config.quantization.is_declared && !gguf::IsGgufPath(directory)) {
+  if (gguf::IsGgufPath(directory)) {
+    ReadAsGguf(config);
+  } else if (!config.quantization.is_declared) {
     FT_ASSIGN_OR_RETURN(config.quantization, quantization::LoadQuantizationFile(directory));
     config.quantization.has_transposed_experts = config.experts.names == ExpertNames::kGptOss;
   }

@@ -54,7 +54,8 @@ struct TensorPrefixes {
 };
 
 // How the stored tensors of experts are called. kFused, whose gate and up are one tensor, is what transformers 5 calls
-// them for all families; its writers rename them or not, so only the checkpoint shows it (checkpoint_fit.h).
+// them for all families; its writers rename them or not, so only the checkpoint shows it (checkpoint_fit.h). Of a GGUF
+// file all experts are kGateUpDown or kFused.
 enum class ExpertNames { kGateUpDown, kMixtral, kFused, kGptOss };
 
 // Layers whose MLP is a choice of small ones.

@@ -16,6 +16,7 @@
 #include "common/model/model_weights.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
+#include "tests/testing/models/gguf_families.h"
 #include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/models/gguf_writer.h"
 #include "tests/testing/paths.h"
@@ -196,8 +197,8 @@ bool HasItsWeights(const std::string& path, const model::ModelConfig& config) {
 }
 
 // Changes some bytes of a good file's header and reads everything that a server reads. Nothing may end the process.
-void ReadMutations(int count, uint32_t seed) {
-  const std::string directory = testing::SourcePath("tests/cases/models/llama");
+void ReadMutations(const std::string& model, int count, uint32_t seed) {
+  const std::string directory = testing::SourcePath("tests/cases/models/" + model);
   const std::string style =
       testing::SourcePath(seed % 2 == 0 ? "tests/cases/tokenizer/llama2" : "tests/cases/tokenizer/llama3");
   const std::string good = testing::GgufTwin(directory, {.tokenizer_directory = style, .pre = "llama-bpe"}).Bytes();
@@ -228,17 +229,19 @@ void ReadMutations(int count, uint32_t seed) {
     num_accepted += is_accepted ? 1 : 0;
   }
   EXPECT_LT(num_accepted, count);
-  EXPECT_GT(num_accepted, 0);
+  EXPECT_GT(num_accepted, 0) << model;
 }
 
 TEST(GgufFile, MutationsEndInAnswersAndErrors) {
-  ReadMutations(150, 1);
-  ReadMutations(150, 2);
+  ReadMutations("llama", 150, 1);
+  ReadMutations("llama", 150, 2);
+  for (const char* model : {"phi3-longrope", "glm4-moe", "gpt-oss"}) ReadMutations(model, 150, 3);
 }
 
 TEST(GgufFileLong, MutationsEndInAnswersAndErrors) {
-  ReadMutations(5000, 11);
-  ReadMutations(5000, 12);
+  ReadMutations("llama", 5000, 11);
+  ReadMutations("llama", 5000, 12);
+  for (const testing::GgufFamily& family : testing::GgufFamilies()) ReadMutations(family.model, 500, 13);
 }
 
 }  // namespace

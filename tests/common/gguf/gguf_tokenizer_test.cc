@@ -15,6 +15,10 @@
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/chat/template_files.h"
+#include "common/gguf/gguf_file.h"
+#include "common/gguf/text_split.h"
+#include "common/tokenizer/json_value.h"
+#include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/tokenizer/unicode/utf8.h"
 #include "tests/testing/models/gguf_twin.h"
@@ -101,6 +105,7 @@ TEST(GgufTokenizer, CutsTextAsItsNameSays) {
   const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
   const std::map<std::string, json> pre_tokenizers = {
       {"gpt-2", byte_level},
+      {"olmo", byte_level},
       {"smollm",
        {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, byte_level}}}},
   };
@@ -113,6 +118,31 @@ TEST(GgufTokenizer, CutsTextAsItsNameSays) {
       ASSERT_EQ(twins.gguf.Encode(text).value(), twins.hugging_face.Encode(text).value()) << pre << ": " << text;
     }
   }
+}
+
+// A word of o200k takes its contraction along, and a capital after a small letter begins another word. Qwen's rule,
+// for comparison, cuts at the apostrophe, at each digit and before no capital.
+TEST(GgufTokenizer, CutsWordsOfO200k) {
+  const auto words_of = [](const std::string& pre, const std::string& text) {
+    GgufWriter writer;
+    writer.Add("tokenizer.ggml.pre", pre);
+    const TempDir dir;
+    const GgufFile file = GgufFile::Open(dir.Write("x.gguf", writer.Bytes())).value();
+    json steps = ReadTextSplit(file.metadata())->pre_tokenizer;
+    steps["pretokenizers"].erase(steps["pretokenizers"].size() - 1);  // its bytes
+    const std::string name = "x.gguf";
+    const auto cutter = tokenizer::PreTokenizer::FromJson(tokenizer::JsonValue(steps, name)).value();
+    const tokenizer::Words words = cutter.Apply(text, true).value();
+    return std::vector<std::string>(words.words.begin(), words.words.end());
+  };
+  const std::string text = "I don'T say HelloWorld 1234!\n/x";
+  using Words = std::vector<std::string>;
+  for (const char* pre : {"gpt-4o", "llama4"}) {
+    EXPECT_EQ(words_of(pre, text), Words({"I", " don'T", " say", " Hello", "World", " ", "123", "4", "!\n/", "x"}));
+  }
+  EXPECT_EQ(words_of("qwen2", text),
+            Words({"I", " don", "'T", " say", " HelloWorld", " ", "1", "2", "3", "4", "!\n", "/x"}));
+  for (const char* pre : {"glm4", "chatglm-bpe"}) EXPECT_EQ(words_of(pre, text), words_of("llama3", text));
 }
 
 // A file may add a token that its merges make, too.

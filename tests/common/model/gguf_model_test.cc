@@ -20,6 +20,7 @@
 #include "common/model/weight_digest.h"
 #include "tests/reference/gguf.h"
 #include "tests/testing/models/decode_by_hand.h"
+#include "tests/testing/models/gguf_families.h"
 #include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
@@ -38,10 +39,14 @@ std::vector<testing::Row> GgufLogits(const std::string& model, int num_ranks = 1
   return testing::DecodeChain(loaded, {.tokens = tokens, .block_table = testing::Iota(0, 8), .chunks = {9, 1}});
 }
 
-// What a GGUF file cannot say.
+// Without what a GGUF file cannot say, and without what it stores in another form.
 ModelConfig Comparable(ModelConfig config) {
   config.dtype.reset();
   config.eos_token_ids.resize(1);
+  config.norm_offset = 0;
+  config.experts.names = ExpertNames::kGateUpDown;
+  config.gating.is_interleaved = false;
+  config.quantization = {};
   return config;
 }
 
@@ -77,6 +82,84 @@ INSTANTIATE_TEST_SUITE_P(Models, GgufModels,
                            return name;
                          });
 
+class GgufFamilies : public ::testing::TestWithParam<testing::GgufFamily> {};
+
+TEST_P(GgufFamilies, HaveTheConfigurationAndTheLogitsOfTheirTwins) {
+  const testing::GgufFamilyDirectory directory(GetParam());
+  const Twin twin(testing::GgufTwin(directory.path()));
+  ModelConfig config = LoadModelConfig(twin.path).value();
+  if (GetParam().most_apart == 0) {
+    EXPECT_EQ(Comparable(config), Comparable(LoadModelConfig(directory.path()).value()));
+  }
+  EXPECT_THAT(FitToCheckpoint(weights::Checkpoint::Open(twin.path).value(), config).value(), ::testing::IsEmpty());
+  for (const int num_ranks : {1, 2}) {
+    if (config.num_kv_heads % num_ranks != 0) continue;
+    const std::vector<testing::Row> rows = GgufLogits(twin.path, num_ranks),
+                                    expected = GgufLogits(directory.path(), num_ranks);
+    if (GetParam().most_apart == 0) {
+      EXPECT_TRUE(testing::SameBits(rows, expected));
+      continue;
+    }
+    for (size_t row = 0; row < rows.size(); ++row) {
+      EXPECT_THAT(rows[row], ::testing::Pointwise(::testing::FloatNear(GetParam().most_apart), expected[row]));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GgufFamilies, ::testing::ValuesIn(testing::GgufFamilies()), [](const auto& info) {
+  std::string name = info.param.model;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+std::string Case(const char* model) { return SourcePath(std::string("tests/cases/models/") + model); }
+
+TEST(GgufModel, WithGateAndUpOfExpertsAsOneHasTheLogitsOfItsTwin) {
+  for (const char* model : {"mixtral", "qwen3-moe", "glm4-moe"}) {
+    const Twin twin(testing::GgufTwin(Case(model), {.fuses_experts = true}));
+    ModelConfig config = LoadModelConfig(twin.path).value();
+    EXPECT_THAT(FitToCheckpoint(weights::Checkpoint::Open(twin.path).value(), config).value(), ::testing::IsEmpty());
+    EXPECT_EQ(config.experts.names, ExpertNames::kFused);
+    for (const int num_ranks : {1, 2}) {
+      EXPECT_TRUE(testing::SameBits(GgufLogits(twin.path, num_ranks), GgufLogits(Case(model), num_ranks)));
+    }
+  }
+  // Its biases have no such form.
+  const Twin gpt_oss(testing::GgufTwin(Case("gpt-oss"), {.fuses_experts = true}));
+  EXPECT_THAT(LoadModelConfig(gpt_oss.path).status().ToString(), HasSubstr("tensor blk.0.ffn_gate_up_exps.weight"));
+}
+
+TEST(GgufModel, LeavesOutLayersForMultiTokenPrediction) {
+  const TempDir dir;
+  dir.CopyFrom(Case("glm4-moe"));
+  nlohmann::json json = base::ReadJson(dir.path() + "/config.json").value();
+  json["num_nextn_predict_layers"] = 1;
+  dir.Write("config.json", json.dump());
+  testing::GgufWriter writer = testing::GgufTwin(dir.path());
+  writer.AddTensor({.name = "blk.3.nextn.eh_proj.weight", .shape = {1, 2}, .bytes = std::string(8, '1')});
+  const Twin twin(writer);
+  ModelConfig config = LoadModelConfig(twin.path).value();
+  EXPECT_EQ(config.num_layers, 3);
+  EXPECT_THAT(FitToCheckpoint(weights::Checkpoint::Open(twin.path).value(), config).value(), ::testing::IsEmpty());
+  EXPECT_TRUE(testing::SameBits(GgufLogits(twin.path), GgufLogits(Case("glm4-moe"))));
+}
+
+// Gemma's largest models have another scale of scores than their heads tell.
+TEST(GgufModel, OfGemmasLargestKindHasTheScaleOfItsWidth) {
+  for (const auto& [model, num_layers] : {std::pair("gemma2", 46), {"gemma3", 62}}) {
+    testing::GgufWriter writer = testing::GgufTwin(Case(model));
+    const Twin small(writer);
+    EXPECT_DOUBLE_EQ(*LoadModelConfig(small.path)->attention_scale, 1 / std::sqrt(32.0));
+    const TempDir dir;
+    dir.CopyFrom(Case(model));
+    nlohmann::json json = base::ReadJson(dir.path() + "/config.json").value();
+    json["num_hidden_layers"] = num_layers;
+    json.erase("layer_types");
+    const Twin large(testing::GgufKeys(json));
+    EXPECT_DOUBLE_EQ(*LoadModelConfig(large.path)->attention_scale, 1 / std::sqrt(64.0 / 4));
+  }
+}
+
 // The values of InRandomBlocks as floats.
 testing::EncodedMatrix ValuesOfRandomBlocks(const reference::GgufType& type, const std::string& name,
                                             size_t num_values) {
@@ -90,14 +173,10 @@ testing::EncodedMatrix ValuesOfRandomBlocks(const reference::GgufType& type, con
   return testing::InF32(name, values);
 }
 
-class GgufTypesOfModels : public ::testing::TestWithParam<reference::GgufType> {};
-
-// The twin's values are rounded to bf16, by at most one part in 512. Integers that stay integers are not, so logits
-// differ by some per cent of the largest.
-TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
-  const std::string directory = SourcePath("deploy/demo/target");
+// Whether a model in random blocks answers like one of the blocks' values.
+void ExpectAnswersLikeItsValues(const std::string& directory, const reference::GgufType& type) {
   const auto encoder = [&](auto encode) {
-    return [&type = GetParam(), encode](const std::string& name, const std::vector<float>& values) {
+    return [&type, encode](const std::string& name, const std::vector<float>& values) {
       return name.find("embed") != std::string::npos ? testing::InBf16(name, values)
                                                      : encode(type, name, values.size());
     };
@@ -119,8 +198,25 @@ TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
   }
 }
 
+class GgufTypesOfModels : public ::testing::TestWithParam<reference::GgufType> {};
+
+// The twin's values are rounded to bf16, by at most one part in 512. Integers that stay integers are not, so logits
+// differ by some per cent of the largest.
+TEST_P(GgufTypesOfModels, AnswerLikeTheirValues) {
+  ExpectAnswersLikeItsValues(SourcePath("deploy/demo/target"), GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, GgufTypesOfModels, ::testing::ValuesIn(reference::GgufTypes()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(GgufModel, WithExpertsInBlocksAnswersLikeItsValues) {
+  for (const reference::GgufType& type : reference::GgufTypes()) {
+    if (type.name == "Q4_0" || type.name == "Q8_0" || type.name == "MXFP4") {
+      ExpectAnswersLikeItsValues(Case("qwen3-moe"), type);
+      ExpectAnswersLikeItsValues(Case("gpt-oss"), type);
+    }
+  }
+}
 
 TEST(GgufModel, OfMixedTypesKeepsIntegersEverywhere) {
   const Twin twin(testing::GgufTwin(SourcePath("deploy/demo/target"), {.encode = testing::InTypesOfQ4KM}));
@@ -246,12 +342,13 @@ struct Refusal {
   const char* name;
   void (*change)(testing::GgufWriter& writer);
   const char* message;
+  const char* model = "llama";
 };
 
 class GgufRefusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(GgufRefusals, NameTheKey) {
-  testing::GgufWriter writer = testing::GgufTwin(SourcePath("tests/cases/models/llama"));
+  testing::GgufWriter writer = testing::GgufTwin(Case(GetParam().model));
   GetParam().change(writer);
   const Twin twin(writer);
   const absl::Status status = LoadModelConfig(twin.path).status();
@@ -263,7 +360,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, GgufRefusals,
     ::testing::Values(
         Refusal{"Experts", [](auto& w) { w.Add("llama.expert_count", uint32_t{8}); },
-                "llama.expert_count: is not supported: expected 0, got 8"},
+                "tensor blk.0.ffn_down.weight: a model of architecture llama does not read it"},
         Refusal{"Window", [](auto& w) { w.Add("llama.attention.sliding_window", uint32_t{128}); },
                 "llama.attention.sliding_window: is not supported"},
         Refusal{"Cap", [](auto& w) { w.Add("llama.final_logit_softcapping", 30.f); }, "llama.final_logit_softcapping"},
@@ -275,14 +372,36 @@ INSTANTIATE_TEST_SUITE_P(
                 "llama.rope.dimension_count: expected 16"},
         Refusal{"Scaling", [](auto& w) { w.Add("llama.rope.scaling.type", std::string("longrope")); },
                 "llama.rope.scaling.type: expected none, linear or yarn, got longrope"},
+        Refusal{"AttentionFactor", [](auto& w) { w.Add("llama.rope.scaling.attn_factor", 2.f); },
+                "llama.rope.scaling.attn_factor: is not supported without tensor rope_factors_long.weight"},
+        Refusal{"OneListOfDivisors",
+                [](auto& w) {
+                  w.AddTensor({.name = "rope_factors_short.weight", .shape = {8}, .bytes = std::string(32, '1')});
+                },
+                "tensor rope_factors_long.weight: is missing"},
+        Refusal{"WindowPattern", [](auto& w) { w.Add("llama.attention.sliding_window_pattern", uint32_t{6}); },
+                "llama.attention.sliding_window_pattern: is not supported"},
         Refusal{"NoFactor", [](auto& w) { w.Add("llama.rope.scaling.type", std::string("yarn")); },
                 "llama.rope.scaling.factor: is missing"},
         Refusal{"ForeignTensor",
-                [](auto& w) { w.AddTensor({.name = "blk.0.ffn_up.bias", .shape = {1}, .bytes = "1234"}); },
-                "tensor blk.0.ffn_up.bias: a model of architecture llama does not read it"},
+                [](auto& w) { w.AddTensor({.name = "blk.0.ffn_up.scale", .shape = {1}, .bytes = "1234"}); },
+                "tensor blk.0.ffn_up.scale: a model of architecture llama does not read it"},
         Refusal{"NormsOfHeads",
                 [](auto& w) { w.AddTensor({.name = "blk.0.attn_q_norm.weight", .shape = {1}, .bytes = "1234"}); },
                 "tensor blk.0.attn_q_norm.weight"},
+        Refusal{"Weighting", [](auto& w) { w.Add("qwen3moe.expert_gating_func", uint32_t{2}); },
+                "qwen3moe.expert_gating_func: expected 1, got 2", "qwen3-moe"},
+        Refusal{"SharedExpert", [](auto& w) { w.Add("qwen3moe.expert_shared_count", uint32_t{1}); },
+                "qwen3moe.expert_shared_count: is not supported: expected 0, got 1", "qwen3-moe"},
+        Refusal{"Groups", [](auto& w) { w.Add("qwen3moe.expert_group_count", uint32_t{4}); },
+                "qwen3moe.expert_group_count: is not supported", "qwen3-moe"},
+        Refusal{"TurnedDimensions", [](auto& w) { w.Add("phi3.rope.dimension_count", uint32_t{7}); },
+                "phi3.rope.dimension_count: expected an even number from 2 to 16, got 7", "phi3"},
+        Refusal{"PredictionLayers", [](auto& w) { w.Add("glm4moe.nextn_predict_layers", uint32_t{9}); },
+                "glm4moe.nextn_predict_layers: expected a number from 0 to 2, the block_count, got 9",
+                "glm4-moe-plain"},
+        Refusal{"WindowOfDense", [](auto& w) { w.Add("olmo2.attention.sliding_window", uint32_t{9}); },
+                "olmo2.attention.sliding_window: is not supported", "olmo2"},
         Refusal{"TypeOfTensor",
                 [](auto& w) {
                   w.AddTensor({.name = "blk.1.x", .type = 10, .shape = {256}, .bytes = std::string(84, 'x')});
@@ -293,10 +412,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(GgufModel, OfAnotherArchitectureIsRefused) {
   testing::GgufWriter writer;
-  writer.Add("general.architecture", std::string("gemma3"));
+  writer.Add("general.architecture", std::string("mamba"));
   const Twin twin(writer);
   EXPECT_THAT(LoadModelConfig(twin.path).status().ToString(),
-              HasSubstr("general.architecture: expected one of llama, qwen2, qwen3, got gemma3"));
+              HasSubstr("general.architecture: expected one of llama, qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, "
+                        "granite, smollm3, olmo2, glm4moe, gpt-oss, got mamba"));
 }
 
 }  // namespace

@@ -47,12 +47,13 @@ void WriteMatrix(const weights::Checkpoint& checkpoint, const quantization::Quan
 }
 
 int Dump(const std::string& path, const std::string& folder) {
-  const weights::Checkpoint checkpoint = weights::Checkpoint::Open(path).value();
+  const absl::StatusOr<weights::Checkpoint> checkpoint = weights::Checkpoint::Open(path);
   quantization::QuantizationConfig config;
   if (gguf::IsGgufPath(path)) {
-    for (const std::string& name : checkpoint.Names()) {
-      const std::vector<int64_t>& dims = checkpoint.FindStored(name)->shape;
-      if (dims.size() == 2) WriteMatrix(checkpoint, config, name, kernels::Shape(dims[0], dims[1]), folder);
+    if (!checkpoint.ok()) std::cerr << checkpoint.status() << "\n";  // a tokenizer alone may be of any architecture
+    for (const std::string& name : checkpoint.ok() ? checkpoint->Names() : std::vector<std::string>()) {
+      const std::vector<int64_t>& dims = checkpoint->FindStored(name)->shape;
+      if (dims.size() == 2) WriteMatrix(*checkpoint, config, name, kernels::Shape(dims[0], dims[1]), folder);
     }
   } else {
     const std::string text = base::ReadFile(path + "/config.json").value();
@@ -62,7 +63,8 @@ int Dump(const std::string& path, const std::string& folder) {
   for (std::string line; std::getline(std::cin, line);) {
     const nlohmann::json item = nlohmann::json::parse(line);
     if (item.is_array()) {
-      WriteMatrix(checkpoint, config, item[0], kernels::Shape(item[1].get<int64_t>(), item[2].get<int64_t>()), folder);
+      WriteMatrix(checkpoint.value(), config, item[0], kernels::Shape(item[1].get<int64_t>(), item[2].get<int64_t>()),
+                  folder);
       continue;
     }
     if (!tokenizer) tokenizer = tokenizer::Tokenizer::Load(path).value();

@@ -3,7 +3,8 @@
 //
 //   dir.Write("twin.gguf", GgufTwin("tests/cases/models/llama").Bytes());
 //
-// Llama's q and k are interleaved. Vectors become F32. The tokenizer is the directory's, or one that is given.
+// Of every family that is read. Some architectures' q and k are interleaved, and all experts of a layer become one
+// tensor. Vectors become F32. The tokenizer is the directory's, or one that is given.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +41,14 @@ struct GgufTwinOptions {
   MatrixEncoder encode = InF32;
   std::string tokenizer_directory;  // empty: the model's; without a tokenizer.json there, one of plain ids
   std::string pre = "qwen2";
+  bool fuses_experts = false;  // gate and up of all experts as one tensor
 };
 
 // The keys and tensors of the model.
 GgufWriter GgufTwin(const std::string& directory, const GgufTwinOptions& options = {});
+
+// The keys of a model with this config.json, and an embedding of zeros as its only tensor.
+GgufWriter GgufKeys(const nlohmann::json& config);
 
 // Adds a tokenizer.json's tokenizer. Tokens of SentencePiece get a score by the merge that makes them, and `merges` are
 // left out.
