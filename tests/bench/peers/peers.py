@@ -20,7 +20,7 @@ the ratios within each round.
 w8a16 has weights of 8 bits and activations of 16, w4a8 weights of 4 bits and activations of 8; g32 is one scale for 32
 weights. Foretoken's Q4_K_M serves llama.cpp's file. The embedding and the head, which are one matrix, have 8 bits in
 every quantised mode, but 6 in llama.cpp's files of 4 bits. llama.cpp always rounds activations to 8 bits where weights
-have 8 or 4, and OpenVINO does unless it is told not to. The K/V cache has 16 bits everywhere. "weights" is what a step
+have 8 or 4, and OpenVINO does unless it is told not to. The K/V cache has 16 bits, but 32 in OpenVINO without AVX-512. "weights" is what a step
 reads of Foretoken, and the file of a peer. "memory" is the most that the process has held, also while it loaded.
 
 With few layers, as in --short, ratios are not those of a real model: the head takes a larger share of a step, and of a
