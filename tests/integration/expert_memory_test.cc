@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
+#include "tests/testing/models/gguf_twin.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -31,8 +32,9 @@ class ExpertMemoryOfServices : public ::testing::Test {
     double num_bytes = 0;
     std::optional<double> num_draft_loads, num_draft_bytes;  // set where a draft model is embedded
   };
-  Served Serve(std::vector<std::string> flags) {
-    flags.insert(flags.end(), {"--model=" + directory_.path(), "--threads=2", "--kv_cache_mb=16"});
+  Served Serve(std::vector<std::string> flags) { return Serve(directory_.path(), std::move(flags)); }
+  static Served Serve(const std::string& model, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--model=" + model, "--threads=2", "--kv_cache_mb=16"});
     const ServiceProcess verifier("foretoken_verifier", flags);
     client::GenerationClient client = Connect(verifier);
     Served served = {.fingerprint = client.GetModelInfo()->numerics_fingerprint()};
@@ -74,6 +76,16 @@ TEST_F(ExpertMemoryOfServices, ChangesNoTokenAndIsCounted) {
     EXPECT_EQ(enough.num_loads, 0);
     EXPECT_EQ(enough.num_bytes, all.num_bytes);
   }
+}
+
+TEST_F(ExpertMemoryOfServices, HoldsForAGgufFile) {
+  const std::string gguf =
+      directory_.Write("model.gguf", testing::GgufTwin(directory_.path(), {.encode = testing::InBf16}).Bytes());
+  const Served all = Serve({});
+  const Served some = Serve(gguf, {"--expert_memory_mb=1"});
+  EXPECT_EQ(some.tokens, all.tokens);
+  EXPECT_GT(some.num_loads, 5);
+  EXPECT_LE(some.num_bytes, kMiB);
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ void AddConfig(const json& config, const std::string& architecture, GgufWriter& 
                                      {".attention.head_count_kv", "num_key_value_heads"},
                                      {".attention.sliding_window", "sliding_window"},
                                      {".expert_count", "num_local_experts"},
+                                     {".expert_count", "num_experts"},
                                      {".expert_count", "n_routed_experts"},
                                      {".expert_used_count", "num_experts_per_tok"},
                                      {".expert_feed_forward_length", "moe_intermediate_size"},
@@ -178,9 +179,11 @@ void AddConfig(const json& config, const std::string& architecture, GgufWriter& 
   }
   writer.Add(architecture + ".attention.key_length", static_cast<uint32_t>(HeadDimOf(config)));
   writer.Add(architecture + ".attention.value_length", static_cast<uint32_t>(HeadDimOf(config)));
-  const auto first = [](const json& ids) { return ids.is_array() ? ids[0].get<uint32_t>() : ids.get<uint32_t>(); };
-  if (!config["bos_token_id"].is_null()) writer.Add("tokenizer.ggml.bos_token_id", first(config["bos_token_id"]));
-  writer.Add("tokenizer.ggml.eos_token_id", first(config["eos_token_id"]));
+  for (const char* name : {"bos_token_id", "eos_token_id"}) {
+    const json ids = config.value(name, json());
+    if (ids.is_null()) continue;
+    writer.Add(std::string("tokenizer.ggml.") + name, (ids.is_array() ? ids[0] : ids).get<uint32_t>());
+  }
   AddRope(config, architecture, writer);
 }
 
