@@ -130,8 +130,12 @@ function(foretoken_test name folder)
   target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   foretoken_precompile_headers(${name} base_test)
   include(GoogleTest)
+  set(timeout 300)
+  if(FORETOKEN_SANITIZER)
+    set(timeout 900)  # a test of a minute takes several there
+  endif()
   gtest_discover_tests(${name} TEST_PREFIX "${folder}/" TEST_FILTER "-*Long.*" NO_PRETTY_VALUES
-    DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}")
+    DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT ${timeout} LABELS "${ARG_LABELS}")
   list(APPEND ARG_LABELS long)
   list(JOIN ARG_LABELS "-" long_label)
   if(ARG_LONG_LABEL)
