@@ -201,7 +201,7 @@ std::vector<Architecture> MakeArchitectures() {
                 kNumChosen,
                 kWindow},
        .weighting = ExpertWeighting::kSoftmaxOfChosen,
-       .rounds_turns = false,
+       .rounds_yarn = false,
        .has_declared_biases = true},
   };
 }

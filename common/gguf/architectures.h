@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The architectures of GGUF files that are read: what each is called elsewhere, which keys it has beside those of all,
-// and what its tensors are in a Hugging Face checkpoint of the same model.
+// The architectures of the GGUF files that can be read. Each has the names of its class and its tensors at Hugging
+// Face, and a list of the keys that not all architectures have.
 //
 //   FT_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(model.metadata()));
 //   HuggingFaceName(*architecture, "blk.0.attn_q.weight")  // "model.layers.0.self_attn.q_proj.weight"
 //
 // Errors: INVALID_ARGUMENT with the file, the key, the expected and the given value.
-// Source: llama.cpp, gguf-py/gguf/constants.py and tensor_mapping.py; its converter for what it writes for which model.
+// Source: llama.cpp, gguf-py/gguf/constants.py and tensor_mapping.py for the names, conversion/ for the values.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct Architecture {
   // Of q and k: the row 2j of a head of D rows is row j of Hugging Face, and the row 2j + 1 is row j + D/2.
   bool interleaves_heads = false;
   bool may_turn_parts = false;       // rope.dimension_count may be less than a head
-  bool rounds_turns = true;          // the bounds of YaRN
+  bool rounds_yarn = true;           // the bounds of YaRN are rounded to whole dimensions
   bool has_declared_biases = false;  // attention_bias says whether q, k and v have biases
   // Scores have the scale 1 / sqrt(width / heads) in Gemma's largest model, which has so many layers, and
   // 1 / sqrt(head) in the others. 0: no Gemma.
@@ -56,6 +56,7 @@ struct Architecture {
   bool has_experts() const { return weighting != ExpertWeighting::kNoExperts; }
 };
 
+// Of two with one name it is the one that has experts if and only if the file has them: llama is Llama or Mixtral.
 absl::StatusOr<const Architecture*> FindArchitecture(const Metadata& metadata);
 
 // Unset: the architecture reads no tensor of this name. A stack of experts gets the stack's name (expert_stacks.h).

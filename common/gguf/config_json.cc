@@ -111,7 +111,10 @@ absl::Status AddKnownKeys(const Metadata& metadata, const Architecture& architec
       if (value) config[known.field] = *value;
     }
   }
-  // Some writers say so that there is no window.
+  if (architecture.has_experts()) {
+    FT_RETURN_IF_ERROR(metadata.Required<int64_t>(absl::StrCat(architecture.name, ".expert_count")).status());
+  }
+  // A window of 0 means that there is none.
   if (config.value("sliding_window", int64_t{1}) == 0) config["sliding_window"] = nullptr;
   return absl::OkStatus();
 }

@@ -91,7 +91,7 @@ absl::StatusOr<json> FromShortAndLong(const RopeSource& source, const std::strin
 
 absl::StatusOr<json> FromYarn(const RopeSource& source, const std::string& prefix, double factor) {
   const Metadata& metadata = source.model.metadata();
-  json scaling = {{"rope_type", "yarn"}, {"factor", factor}, {"truncate", source.architecture.rounds_turns}};
+  json scaling = {{"rope_type", "yarn"}, {"factor", factor}, {"truncate", source.architecture.rounds_yarn}};
   FT_ASSIGN_OR_RETURN(const auto length, metadata.Optional<int64_t>(prefix + "original_context_length"));
   if (length) scaling["original_max_position_embeddings"] = *length;
   for (const char* name : {"beta_fast", "beta_slow"}) {
@@ -118,19 +118,24 @@ absl::StatusOr<json> RopeScalingJson(const RopeSource& source) {
     type = "linear";
     factor = old_factor;
   }
-  const bool is_long = source.model.FindTensor(kLongDivisors) || source.model.FindTensor(kShortDivisors);
-  if (is_long && (type == "none" || type == "longrope")) return FromShortAndLong(source, prefix);
+  const bool has_one_list = source.model.FindTensor(kDivisors) != nullptr;
+  const bool has_two_lists = source.model.FindTensor(kLongDivisors) || source.model.FindTensor(kShortDivisors);
+  if (has_one_list && has_two_lists) {
+    return metadata.Error(absl::StrCat("tensor ", kDivisors), "expected none beside ", kShortDivisors, " and ",
+                          kLongDivisors);
+  }
+  if (has_two_lists && (type == "none" || type == "longrope")) return FromShortAndLong(source, prefix);
   const std::string attention_key = prefix + "attn_factor";
   FT_ASSIGN_OR_RETURN(const double attention_factor, metadata.OrDefault<double>(attention_key, 1));
   if (attention_factor != 1) {
     return metadata.Error(attention_key, "is not supported without tensor ", kLongDivisors, ": expected 1, got ",
                           attention_factor);
   }
-  for (const char* name : {kDivisors, kShortDivisors, kLongDivisors}) {
-    if (source.model.FindTensor(name) == nullptr) continue;
-    if (type != "none") return metadata.Error(type_key, "expected none beside tensor ", name, ", got ", type);
-    return FromDivisors(source);
+  if ((has_one_list || has_two_lists) && type != "none") {
+    return metadata.Error(type_key, "expected none beside tensor ", has_one_list ? kDivisors : kLongDivisors, ", got ",
+                          type);
   }
+  if (has_one_list) return FromDivisors(source);
   if (type == "none") return json();
   if (type != "linear" && type != "yarn") return metadata.Error(type_key, "expected none, linear or yarn, got ", type);
   if (!factor) return metadata.Error(prefix + "factor", "is missing");

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Files that llama.cpp's quantiser writes have, bit for bit, the values that the gguf package reads of them, and small models of every family
-# have llama.cpp's logits. If this test fails, files of the most common writer are read wrongly. It compiles llama.cpp, which takes minutes, and so runs only on demand:
+# have llama.cpp's logits. If this test fails, files of the most common writer are read wrongly. It compiles llama.cpp, which takes minutes,
+# and so runs only on demand:
 #
 #   tests/common/gguf/llama_cpp_suite.sh build/release
 #

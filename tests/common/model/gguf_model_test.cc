@@ -39,7 +39,7 @@ std::vector<testing::Row> GgufLogits(const std::string& model, int num_ranks = 1
   return testing::DecodeChain(loaded, {.tokens = tokens, .block_table = testing::Iota(0, 8), .chunks = {9, 1}});
 }
 
-// Without what a GGUF file cannot say, and without what it stores in another form.
+// The configuration less the fields that a GGUF file does not have, or whose values it stores in another form.
 ModelConfig Comparable(ModelConfig config) {
   config.dtype.reset();
   config.eos_token_ids.resize(1);
@@ -361,6 +361,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refusal{"Experts", [](auto& w) { w.Add("llama.expert_count", uint32_t{8}); },
                 "tensor blk.0.ffn_down.weight: a model of architecture llama does not read it"},
+        Refusal{"ExpertsOfADenseArchitecture", [](auto& w) { w.Add("qwen2.expert_count", uint32_t{8}); },
+                "qwen2.expert_count: is not supported: expected 0, got 8", "qwen2"},
+        Refusal{"BothKindsOfDivisors",
+                [](auto& w) {
+                  for (const char* name : {"rope_freqs.weight", "rope_factors_long.weight"}) {
+                    w.AddTensor({.name = name, .shape = {8}, .bytes = std::string(32, '1')});
+                  }
+                },
+                "tensor rope_freqs.weight: expected none beside rope_factors_short.weight"},
         Refusal{"Window", [](auto& w) { w.Add("llama.attention.sliding_window", uint32_t{128}); },
                 "llama.attention.sliding_window: is not supported"},
         Refusal{"Cap", [](auto& w) { w.Add("llama.final_logit_softcapping", 30.f); }, "llama.final_logit_softcapping"},
@@ -409,6 +418,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "tensor blk.1.x: expected type F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, "
                 "MXFP4, got Q2_K (number 10)"}),
     [](const auto& info) { return info.param.name; });
+
+TEST(GgufModel, WithoutANumberOfExpertsIsRefused) {
+  nlohmann::json json = base::ReadJson(Case("qwen3-moe") + "/config.json").value();
+  json.erase("num_local_experts");
+  const Twin twin(testing::GgufKeys(json));
+  EXPECT_THAT(LoadModelConfig(twin.path).status().ToString(), HasSubstr("qwen3moe.expert_count: is missing"));
+}
 
 TEST(GgufModel, OfAnotherArchitectureIsRefused) {
   testing::GgufWriter writer;

@@ -105,8 +105,8 @@ std::string GgufArchitecture(const json& config) {
 void AddConfig(const json& config, GgufWriter& writer) {
   const std::string architecture = GgufArchitecture(config);
   writer.Add("general.architecture", architecture);
-  const auto count_prediction = config.value("num_nextn_predict_layers", 0u);
-  writer.Add(architecture + ".block_count", config["num_hidden_layers"].get<uint32_t>() + count_prediction);
+  const auto num_prediction_layers = config.value("num_nextn_predict_layers", 0u);
+  writer.Add(architecture + ".block_count", config["num_hidden_layers"].get<uint32_t>() + num_prediction_layers);
   for (const auto& [ending, name] : {std::pair(".context_length", "max_position_embeddings"),
                                      {".embedding_length", "hidden_size"},
                                      {".feed_forward_length", "intermediate_size"},
@@ -122,7 +122,7 @@ void AddConfig(const json& config, GgufWriter& writer) {
                                      {".expert_group_count", "n_group"},
                                      {".leading_dense_block_count", "first_k_dense_replace"},
                                      {".nextn_predict_layers", "num_nextn_predict_layers"}}) {
-    const bool is_left_out = name == std::string("num_nextn_predict_layers") && count_prediction == 0;
+    const bool is_left_out = name == std::string("num_nextn_predict_layers") && num_prediction_layers == 0;
     if (config.value(name, json()).is_null() || is_left_out) continue;
     writer.Add(architecture + ending, config[name].get<uint32_t>());
   }
@@ -193,6 +193,17 @@ json PlainTokenizer(int64_t vocab_size) {
   json vocabulary = json::object();
   for (int64_t id = 0; id < vocab_size; ++id) vocabulary["t" + std::to_string(id)] = id;
   return {{"model", {{"vocab", vocabulary}, {"merges", json::array()}}}, {"added_tokens", json::array()}};
+}
+
+GgufWriter GgufKeys(const json& config) {
+  GgufWriter writer;
+  AddConfig(config, writer);
+  AddTokenizer(PlainTokenizer(config["vocab_size"]), "qwen2", writer);
+  const int64_t num_rows = config["vocab_size"], width = config["hidden_size"];
+  writer.AddTensor({.name = "token_embd.weight",
+                    .shape = {num_rows, width},
+                    .bytes = std::string(static_cast<size_t>(num_rows * width) * sizeof(float), '\0')});
+  return writer;
 }
 
 }  // namespace foretoken::testing

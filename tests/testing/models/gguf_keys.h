@@ -23,4 +23,7 @@ void AddTokenizer(const nlohmann::json& tokenizer, const std::string& pre, GgufW
 // A tokenizer.json with a token for each id: for tests of weights alone.
 nlohmann::json PlainTokenizer(int64_t vocab_size);
 
+// The keys of a model with this config.json, and an embedding of zeros as its only tensor.
+GgufWriter GgufKeys(const nlohmann::json& config);
+
 }  // namespace foretoken::testing

@@ -229,17 +229,6 @@ json TokenizerOf(const std::string& directory, int64_t vocab_size) {
 
 }  // namespace
 
-GgufWriter GgufKeys(const json& config) {
-  GgufWriter writer;
-  AddConfig(config, writer);
-  AddTokenizer(PlainTokenizer(config["vocab_size"]), "qwen2", writer);
-  const int64_t num_rows = config["vocab_size"], width = config["hidden_size"];
-  writer.AddTensor({.name = "token_embd.weight",
-                    .shape = {num_rows, width},
-                    .bytes = std::string(static_cast<size_t>(num_rows * width) * sizeof(float), '\0')});
-  return writer;
-}
-
 GgufWriter GgufTwin(const std::string& directory, const GgufTwinOptions& options) {
   GgufWriter writer;
   const json config = base::ReadJson(directory + "/config.json").value();

@@ -9,7 +9,6 @@
 
 #include <string>
 
-#include "nlohmann/json.hpp"
 #include "tests/testing/models/gguf_keys.h"
 #include "tests/testing/models/gguf_matrix.h"
 #include "tests/testing/models/gguf_writer.h"
@@ -25,8 +24,5 @@ struct GgufTwinOptions {
 
 // The keys and tensors of the model.
 GgufWriter GgufTwin(const std::string& directory, const GgufTwinOptions& options = {});
-
-// The keys of a model with this config.json, and an embedding of zeros as its only tensor.
-GgufWriter GgufKeys(const nlohmann::json& config);
 
 }  // namespace foretoken::testing
