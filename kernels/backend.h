@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "kernels/recorder.h"
@@ -64,8 +65,11 @@ class Backend {
   virtual Quantization head_quantization() const { return {}; }
   // How a model's K/V is kept. Part of Describe.
   virtual KvCacheDtype kv_cache_dtype() const { return KvCacheDtype::kBf16; }
-  // Whether PrepareWeight takes stored integers in such groups, from the input `first_input` on.
-  virtual bool KeepsIntegers(const IntegerGroups& /*groups*/, int64_t /*first_input*/) const { return false; }
+  // How PrepareWeight keeps the integers of stored parts in a stack, from the input `first_input` on: the groups of
+  // each part. Empty: it keeps the values that they stand for.
+  virtual std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> /*parts*/, int64_t /*first_input*/) const {
+    return {};
+  }
   // Whether it computes models with experts.
   virtual bool HasExperts() const { return false; }
   // Copies each part exactly once, into the device's own layout.

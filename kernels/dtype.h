@@ -47,6 +47,22 @@ constexpr float FloatFromF16(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
+// Of a value that an F16 holds.
+constexpr uint16_t F16FromFloat(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000u, mantissa = bits & 0x7fffffu;
+  const auto exponent = static_cast<int32_t>(bits >> 23 & 0xff) - 112;
+  uint32_t magnitude = 0;
+  if (exponent == 143) {  // an infinity or a NaN
+    magnitude = 0x7c00u | mantissa >> 13;
+  } else if (exponent > 0) {
+    magnitude = static_cast<uint32_t>(exponent) << 10 | mantissa >> 13;
+  } else if (exponent > -10) {  // subnormal
+    magnitude = (0x800000u | mantissa) >> (14 - exponent);
+  }
+  return static_cast<uint16_t>(sign | magnitude);
+}
+
 // FP8 e4m3: four bits of exponent, three of mantissa, no infinities. Source: "OCP 8-bit Floating Point Specification".
 inline constexpr float kMaxE4m3 = 448;
 

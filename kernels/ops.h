@@ -90,7 +90,7 @@ struct WeightSource {
   // Host views [n_i, K] in F32, F16 or BF16, stacked along the outputs: q, k and v make one weight. F32 and F16 are
   // rounded to bf16, to nearest, ties to even.
   std::span<const ConstTensorView> parts;
-  // Instead of parts: stored integers that the backend keeps as they are (Backend::KeepsIntegers), stacked likewise.
+  // Instead of parts: stored integers that the backend keeps as they are (Backend::KeptGroups), stacked likewise.
   // Their pages are the caller's matter.
   std::span<const StoredPart> stored;
   // The range of each part's inputs that the weight takes; unset: all of them.

@@ -3,7 +3,7 @@
 // tensor-parallel degree, dtypes, token ids and weights. If two fingerprints are equal, equal token ids, parameters and
 // seeds give equal tokens.
 //
-//   "foretoken-0.1.0 numerics-2 gnu-12.2.0-9f8e7d6c cpu/avx512_bf16 highway-1.0.3/AVX3 glibc-2.36+fma tp1 bf16
+//   "foretoken-0.1.0 numerics-3 gnu-12.2.0-9f8e7d6c cpu/avx512_bf16 highway-1.0.3/AVX3 glibc-2.36+fma tp1 bf16
 //    ids-32000/5f0c... weights-5f0c..."
 //
 // numerics-N counts the changes of our own code that moved bits. The toolchain is base::Toolchain: compiler and flags.
@@ -26,7 +26,7 @@
 namespace foretoken::verifier {
 
 // Raised by every change that moves a bit of logits or draws for some input.
-inline constexpr int kNumericsVersion = 2;
+inline constexpr int kNumericsVersion = 3;
 
 struct NumericsDescriptionArgs {
   std::string backend;                     // Backend::Describe

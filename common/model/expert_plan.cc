@@ -22,17 +22,17 @@ using quantization::FoundWeight;
 // experts with the same integers take the same memory.
 absl::StatusOr<std::string> KindOf(std::span<const WeightName> stack, const ModelConfig& config,
                                    const quantization::OpenedWeights& opened) {
-  std::vector<kernels::StoredPart> parts;
+  std::string kind;
   for (const WeightName& name : stack) {
     const WeightName stored = name.stored();
     FT_ASSIGN_OR_RETURN(const FoundWeight* found, opened.Find(stored.name, stored.shape, config.quantization));
-    if (found->stored == nullptr) return "";
-    parts.push_back({.matrix = found->stored.get()});
+    const std::optional<kernels::IntegerGroups> groups =
+        found->stored == nullptr ? std::nullopt : found->stored->groups();
+    if (!groups.has_value()) return "";
+    absl::StrAppend(&kind, groups->bits, " ", groups->group_size, " ", groups->has_offsets, " ",
+                    static_cast<int>(groups->scale_dtype), " ", groups->blocks ? groups->blocks->num_groups : 0, ", ");
   }
-  const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
-  if (!groups.has_value()) return "";
-  return absl::StrCat(groups->bits, " ", groups->group_size, " ", groups->has_offsets, " ",
-                      static_cast<int>(groups->scale_dtype));
+  return kind;
 }
 
 absl::StatusOr<ExpertSizes> MeasureExperts(const ExpertSource& source, const Shard& shard) {

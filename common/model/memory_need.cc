@@ -2,7 +2,6 @@
 #include "common/model/memory_need.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,6 +19,7 @@ namespace {
 
 constexpr int64_t kF32 = 4;
 constexpr int64_t kBf16 = 2;
+constexpr int64_t kF16 = 2;
 
 // The largest of the ranks' shares.
 int64_t VocabularyShare(const ModelConfig& config, int32_t num_ranks) {
@@ -42,12 +42,18 @@ int64_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& qu
   return 0;
 }
 
-// Backends repeat the scales of a wide group, 128 inputs or fewer share one, and keep them in pairs.
+// Without blocks, backends keep the scales of groups in pairs.
 int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& groups) {
-  const int64_t scale_bytes = groups.scale_dtype == kernels::DType::kBF16 ? kBf16 : kF32;
-  const int64_t group_bytes = scale_bytes + (groups.has_offsets ? kF32 : 0);
-  const int64_t num_groups = shape[1] / std::gcd(groups.group_size, int64_t{128});
-  return shape.num_elements() * groups.bits / 8 + shape[0] * (num_groups + num_groups % 2) * group_bytes;
+  const int64_t num_groups = shape[1] / groups.group_size;
+  const int64_t code_bytes = shape.num_elements() * groups.bits / 8;
+  if (groups.blocks) {
+    const int64_t num_blocks = (num_groups + groups.blocks->num_groups - 1) / groups.blocks->num_groups;
+    const int64_t block_bytes = 2 * kF16 + groups.blocks->num_groups * (groups.has_offsets ? 2 : 1);
+    return code_bytes + shape[0] * num_blocks * block_bytes;
+  }
+  const int64_t group_bytes =
+      static_cast<int64_t>(kernels::SizeOf(groups.scale_dtype)) + (groups.has_offsets ? kF32 : 0);
+  return code_bytes + shape[0] * (num_groups + num_groups % 2) * group_bytes;
 }
 
 int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
@@ -120,14 +126,11 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const q
       FT_ASSIGN_OR_RETURN(const quantization::FoundWeight* found,
                           weights.Find(stored.name, stored.shape, config.quantization));
       if (found->stored == nullptr) return absl::OkStatus();
-      parts.push_back({.matrix = found->stored.get()});
+      parts.push_back({.matrix = found->stored.get(), .rows = {0, name->shape[0]}});
     }
-    const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(parts);
-    const bool is_kept = quantization.weights == kernels::WeightQuantization::kNone && groups &&
-                         backend.KeepsIntegers(*groups, first_input) && !(groups->is_reordered && first_input > 0);
-    for (const WeightName* name : stack) {
-      if (is_kept) kept.emplace(name->name, *groups);
-    }
+    if (quantization.weights != kernels::WeightQuantization::kNone) return absl::OkStatus();
+    const std::vector<kernels::IntegerGroups> groups = backend.KeptGroups(parts, first_input);
+    for (size_t i = 0; i < groups.size(); ++i) kept.emplace(stack[i]->name, groups[i]);
     return absl::OkStatus();
   };
   const ModelWeightNames names = NameWeights(config);

@@ -17,11 +17,13 @@ uint32_t Load32(const uint8_t* bytes) {
   return value;
 }
 
-float LoadF16(const uint8_t* bytes) {
+uint16_t Load16(const uint8_t* bytes) {
   uint16_t value;
   std::memcpy(&value, bytes, sizeof(value));
-  return kernels::FloatFromF16(value);
+  return value;
 }
+
+float LoadF16(const uint8_t* bytes) { return kernels::FloatFromF16(Load16(bytes)); }
 
 void DecodeQ8(const uint8_t* bytes, GroupedBlock& block) {
   block.scales[0] = LoadF16(bytes);
@@ -87,15 +89,30 @@ void DecodeMxfp4(const uint8_t* bytes, GroupedBlock& block) {
   ReadFromTable(bytes + 1, kTable, block.integers.data());
 }
 
-// The scales and minimums of Q4_K and Q5_K: 8 of each, with 6 bits, in 12 bytes behind two F16.
-void ReadPackedScales(const uint8_t* bytes, GroupedBlock& block) {
-  const float scale = LoadF16(bytes), minimum = LoadF16(bytes + 2);
+// Of Q4_K and Q5_K: 8 of each, with 6 bits, in 12 bytes behind two F16.
+BlockFactors PackedFactors(const uint8_t* bytes) {
+  BlockFactors factors = {.scale = Load16(bytes), .minimum = Load16(bytes + 2)};
   const uint8_t* packed = bytes + 4;
   for (int s = 0; s < 8; ++s) {
-    const int low = s < 4 ? packed[s] & 63 : (packed[s + 4] & 15) | (packed[s - 4] >> 6) << 4;
-    const int low_minimum = s < 4 ? packed[s + 4] & 63 : packed[s + 4] >> 4 | (packed[s] >> 6) << 4;
-    block.scales[s] = scale * static_cast<float>(low);
-    block.minimums[s] = -(minimum * static_cast<float>(low_minimum));
+    const int scale = s < 4 ? packed[s] & 63 : (packed[s + 4] & 15) | (packed[s - 4] >> 6) << 4;
+    const int minimum = s < 4 ? packed[s + 4] & 63 : packed[s + 4] >> 4 | (packed[s] >> 6) << 4;
+    factors.scale_factors[s] = static_cast<int8_t>(scale);
+    factors.minimum_factors[s] = static_cast<int8_t>(minimum);
+  }
+  return factors;
+}
+
+BlockFactors FactorsQ6K(const uint8_t* bytes) {
+  BlockFactors factors = {.scale = Load16(bytes + 208)};
+  std::memcpy(factors.scale_factors.data(), bytes + 192, 16);
+  return factors;
+}
+
+void Multiply(const BlockFactors& factors, int num_groups, GroupedBlock& block) {
+  const float scale = kernels::FloatFromF16(factors.scale), minimum = kernels::FloatFromF16(factors.minimum);
+  for (int s = 0; s < num_groups; ++s) {
+    block.scales[s] = scale * static_cast<float>(factors.scale_factors[s]);
+    block.minimums[s] = -(minimum * static_cast<float>(factors.minimum_factors[s]));
   }
 }
 
@@ -108,13 +125,13 @@ void ReadPairsOfGroups(const uint8_t* nibbles, GroupedBlock& block) {
 }
 
 void DecodeQ4K(const uint8_t* bytes, GroupedBlock& block) {
-  ReadPackedScales(bytes, block);
+  Multiply(PackedFactors(bytes), 8, block);
   ReadPairsOfGroups(bytes + 16, block);
 }
 
 // Bit s of a high byte belongs to group s.
 void DecodeQ5K(const uint8_t* bytes, GroupedBlock& block) {
-  ReadPackedScales(bytes, block);
+  Multiply(PackedFactors(bytes), 8, block);
   ReadPairsOfGroups(bytes + 48, block);
   const uint8_t* high = bytes + 16;
   for (int i = 0; i < 256; ++i) {
@@ -125,10 +142,7 @@ void DecodeQ5K(const uint8_t* bytes, GroupedBlock& block) {
 // Two halves of 128 values. In a half the quarters 0 and 1 lie in the low nibbles, and 2 and 3 in the high ones; two
 // bits for each quarter come from the high byte.
 void DecodeQ6K(const uint8_t* bytes, GroupedBlock& block) {
-  const float scale = LoadF16(bytes + 208);
-  for (int s = 0; s < 16; ++s) {
-    block.scales[s] = scale * static_cast<float>(static_cast<int8_t>(bytes[192 + s]));
-  }
+  Multiply(FactorsQ6K(bytes), 16, block);
   for (int i = 0; i < 256; ++i) {
     const int half = i / 128, quarter = i % 128 / 32, l = i % 32;
     const uint8_t low = bytes[half * 64 + quarter % 2 * 32 + l];
@@ -141,13 +155,13 @@ constexpr BlockFormat kFormats[] = {
     {"Q8_0", 32, 34, 32, 8, -128, false, DType::kF16, DecodeQ8},
     {"Q4_0", 32, 18, 32, 4, -8, false, DType::kF16, DecodeQ4_0},
     {"Q4_1", 32, 20, 32, 4, 0, true, DType::kF16, DecodeQ4_1},
-    {"Q5_0", 32, 22, 32, 8, -128, false, DType::kF16, DecodeQ5_0},
-    {"Q5_1", 32, 24, 32, 8, -128, true, DType::kF16, DecodeQ5_1},
-    {"Q4_K", 256, 144, 32, 4, 0, true, DType::kF32, DecodeQ4K},
-    {"Q5_K", 256, 176, 32, 8, -128, true, DType::kF32, DecodeQ5K},
-    {"Q6_K", 256, 210, 16, 8, -128, false, DType::kF32, DecodeQ6K},
+    {"Q5_0", 32, 22, 32, 6, -32, false, DType::kF16, DecodeQ5_0},
+    {"Q5_1", 32, 24, 32, 6, -32, true, DType::kF16, DecodeQ5_1},
+    {"Q4_K", 256, 144, 32, 4, 0, true, DType::kF32, DecodeQ4K, PackedFactors},
+    {"Q5_K", 256, 176, 32, 6, -32, true, DType::kF32, DecodeQ5K, PackedFactors},
+    {"Q6_K", 256, 210, 16, 6, -32, false, DType::kF32, DecodeQ6K, FactorsQ6K},
     {"IQ4_NL", 32, 18, 32, 8, -128, false, DType::kF16, DecodeIq4Nl},
-    {"MXFP4", 32, 17, 32, 8, -128, false, DType::kBF16, DecodeMxfp4},
+    {"MXFP4", 32, 17, 32, 6, -32, false, DType::kBF16, DecodeMxfp4},
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "common/quantization/gguf_matrix.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -45,35 +46,56 @@ class BlockMatrix : public kernels::StoredMatrix {
   }
 
   std::optional<kernels::IntegerGroups> groups() const override {
-    return kernels::IntegerGroups{.bits = format_.bits,
-                                  .group_size = format_.group_size,
-                                  .has_offsets = format_.has_minimums,
-                                  .scale_dtype = format_.scale_dtype};
+    kernels::IntegerGroups groups = {.bits = format_.bits,
+                                     .group_size = format_.group_size,
+                                     .has_offsets = format_.has_minimums,
+                                     .scale_dtype = format_.scale_dtype};
+    if (format_.factors != nullptr) groups.blocks = {.num_groups = format_.num_groups(), .zero = zero()};
+    return groups;
   }
 
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float* offsets) const override {
-    const int shift = (1 << (format_.bits - 1)) + format_.lowest;  // of the code's centre against the integer 0
     ForEachGroup(first_row, num_rows, [&](const GroupedBlock& block, int64_t group) {
       const int8_t* integers = block.integers.data() + group * format_.group_size;
       for (int64_t i = 0; i < format_.group_size; ++i) *codes++ = static_cast<uint8_t>(integers[i] - format_.lowest);
       *scales++ = block.scales[group];
       if (format_.has_minimums) {
-        *offsets++ = block.scales[group] * static_cast<float>(shift) + block.minimums[group];
+        *offsets++ = block.scales[group] * static_cast<float>(zero()) + block.minimums[group];
       }
     });
   }
 
+  void ReadFactors(int64_t first_row, int64_t num_rows, kernels::ScaleFactors& to) const override {
+    ForEachBlock(first_row, num_rows, [&](const uint8_t* bytes) {
+      const BlockFactors factors = format_.factors(bytes);
+      to.scales.push_back(factors.scale);
+      to.minimums.push_back(factors.minimum);
+      const auto append = [&](const auto& from, std::vector<int8_t>& table) {
+        table.insert(table.end(), from.begin(), from.begin() + format_.num_groups());
+      };
+      append(factors.scale_factors, to.scale_factors);
+      append(factors.minimum_factors, to.minimum_factors);
+    });
+  }
+
  private:
+  // The integer that the centre of the codes stands for.
+  int zero() const { return (1 << (format_.bits - 1)) + format_.lowest; }
+
+  template <typename Visitor>
+  void ForEachBlock(int64_t first_row, int64_t num_rows, const Visitor& visit) const {
+    for (int64_t row = first_row; row < first_row + num_rows; ++row) {
+      const uint8_t* bytes = rows_[row];
+      for (int64_t at = 0; at < shape()[1]; at += format_.block_values, bytes += format_.block_bytes) visit(bytes);
+    }
+  }
   template <typename Visitor>
   void ForEachGroup(int64_t first_row, int64_t num_rows, const Visitor& visit) const {
     GroupedBlock block;
-    for (int64_t row = first_row; row < first_row + num_rows; ++row) {
-      const uint8_t* bytes = rows_[row];
-      for (int64_t at = 0; at < shape()[1]; at += format_.block_values, bytes += format_.block_bytes) {
-        format_.decode(bytes, block);
-        for (int64_t group = 0; group < format_.block_values / format_.group_size; ++group) visit(block, group);
-      }
-    }
+    ForEachBlock(first_row, num_rows, [&](const uint8_t* bytes) {
+      format_.decode(bytes, block);
+      for (int64_t group = 0; group < format_.num_groups(); ++group) visit(block, group);
+    });
   }
 
   const BlockFormat& format_;

@@ -33,10 +33,10 @@ class Mxfp4Matrix : public kernels::StoredMatrix {
 
   // Twice a value is an integer. A bf16 holds every scale, also half of the smallest.
   std::optional<kernels::IntegerGroups> groups() const override {
-    return kernels::IntegerGroups{.bits = 8, .group_size = kGroup, .scale_dtype = kernels::DType::kBF16};
+    return kernels::IntegerGroups{.bits = 6, .group_size = kGroup, .scale_dtype = kernels::DType::kBF16};
   }
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float*) const override {
-    const auto code = [](int nibble) { return static_cast<uint8_t>(128 + static_cast<int>(2 * kValues[nibble])); };
+    const auto code = [](int nibble) { return static_cast<uint8_t>(32 + static_cast<int>(2 * kValues[nibble])); };
     ForEachGroup(first_row, num_rows, [&](float scale, const uint8_t* bytes) {
       *scales++ = scale / 2;
       for (int64_t i = 0; i < kGroup / 2; ++i) {

@@ -89,12 +89,12 @@ std::vector<kernels::StoredPart> IntegersToKeep(const MatrixSource& source, cons
     if (weight->stored == nullptr) return {};
     stored.push_back({.matrix = weight->stored.get(), .rows = rows});
   }
-  const std::optional<kernels::IntegerGroups> groups = kernels::CommonGroups(stored);
-  if (source.quantization.weights != kernels::WeightQuantization::kNone || !groups) return {};
-  const IndexRange all = {0, stored[0].matrix->shape()[1]}, inputs = source.inputs.value_or(all);
+  if (source.quantization.weights != kernels::WeightQuantization::kNone) return {};
+  const kernels::StoredMatrix& first = *stored[0].matrix;
+  const IndexRange all = {0, first.shape()[1]}, inputs = source.inputs.value_or(all);
   // A rank's part of the inputs has a part of every group whose inputs are not side by side.
-  if (groups->is_reordered && inputs != all) return {};
-  return backend.KeepsIntegers(*groups, inputs.begin) ? stored : std::vector<kernels::StoredPart>();
+  if (!first.input_order().empty() && inputs != all) return {};
+  return backend.KeptGroups(stored, inputs.begin).empty() ? std::vector<kernels::StoredPart>() : stored;
 }
 
 }  // namespace

@@ -80,9 +80,7 @@ std::unique_ptr<Weight> CpuBackend::PrepareWeight(const WeightSource& source) {
 }
 
 void CpuBackend::Embed(const EmbedArgs& args) { cpu::Embed(args, pool_); }
-void CpuBackend::MatMul(const MatMulArgs& args) {
-  cpu::MatMul(args, KernelOf(pin_.isa(), AsCpuWeight(args.weight).integers()), matmul_scratch_, pool_);
-}
+void CpuBackend::MatMul(const MatMulArgs& args) { cpu::MatMul(args, pin_.isa(), matmul_scratch_, pool_); }
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }
 void CpuBackend::MeanSquares(const MeanSquaresArgs& args) { cpu::MeanSquares(args, pool_); }
 void CpuBackend::RopeStoreKv(const RopeStoreKvArgs& args) { cpu::RopeStoreKv(args, pool_); }

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/base/isa.h"
@@ -37,8 +39,8 @@ class CpuBackend final : public Backend {
   Quantization weight_quantization() const override { return options_.weights; }
   Quantization head_quantization() const override { return options_.head; }
   KvCacheDtype kv_cache_dtype() const override { return options_.kv_cache; }
-  bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
-    return cpu::KeepsIntegers(groups, first_input);
+  std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input) const override {
+    return cpu::KeptGroups(parts, first_input);
   }
   bool HasExperts() const override { return true; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;

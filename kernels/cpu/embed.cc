@@ -11,6 +11,7 @@ namespace foretoken::kernels::cpu {
 
 void Embed(const EmbedArgs& args, ThreadPool& pool) {
   const CpuWeight& weight = AsCpuWeight(args.weight);
+  FT_CHECK(weight.stack().empty());
   const int64_t num_inputs = weight.in_features();
   FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape.rank == 2 && args.out.shape[1] == num_inputs);
   pool.ParallelFor(args.out.shape[0], [&](int64_t row, int) {

@@ -132,8 +132,10 @@ class CudaBackend final : public Backend {
   Quantization weight_quantization() const override { return weights_; }
   Quantization head_quantization() const override { return head_; }
   KvCacheDtype kv_cache_dtype() const override { return kv_cache_; }
-  bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) const override {
-    return cuda::KeepsIntegers(groups, first_input);
+  std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input) const override {
+    const std::optional<IntegerGroups> common = CommonGroups(parts);
+    const std::optional<IntegerGroups> kept = common ? cuda::KeptGroups(*common, first_input) : std::nullopt;
+    return kept ? std::vector<IntegerGroups>(parts.size(), *kept) : std::vector<IntegerGroups>();
   }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());

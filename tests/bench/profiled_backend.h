@@ -25,8 +25,9 @@ class ProfiledBackend final : public kernels::Backend {
   kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
   kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
   kernels::KvCacheDtype kv_cache_dtype() const override { return backend_->kv_cache_dtype(); }
-  bool KeepsIntegers(const kernels::IntegerGroups& groups, int64_t first_input) const override {
-    return backend_->KeepsIntegers(groups, first_input);
+  std::vector<kernels::IntegerGroups> KeptGroups(std::span<const kernels::StoredPart> parts,
+                                                 int64_t first_input) const override {
+    return backend_->KeptGroups(parts, first_input);
   }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {

@@ -299,35 +299,64 @@ TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
   }
 }
 
+// A panel of a file's integers: codes that a seed gives, or the largest and the smallest in runs.
+struct FilePanel {
+  FilePanel(const IntegerPanels& layout, bool is_extreme)
+      : weight(kPanelWidth, layout.num_groups * layout.group_size, layout) {
+    testing::RandomValues random(5);
+    const int64_t num_inputs = weight.in_features();
+    std::vector<uint8_t> codes(kPanelWidth * num_inputs);
+    const uint32_t num_codes = 1u << layout.bits;
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<uint8_t>(is_extreme ? (i / 7 % 3 == 0 ? 0 : num_codes - 1) : random.Below(num_codes));
+    }
+    const std::vector<float> scales = random.Normals(kPanelWidth * layout.num_groups);
+    const std::vector<float> offsets = random.Normals(kPanelWidth * layout.num_groups);
+    PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, weight.panel(0));
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const size_t group = i / layout.group_size;
+      values.push_back(scales[group] * static_cast<float>(codes[i] - layout.center()) +
+                       (layout.has_offsets ? offsets[group] : 0.0f));
+    }
+  }
+
+  CpuWeight weight;
+  std::vector<float> values;
+};
+
+IntegerPanels FileLayout(const ProductCase& c, int bits) {
+  return {.bits = bits,
+          .group_size = bits == 6 ? std::min(c.group_size, 32) : c.group_size,
+          .num_groups = 5,
+          .scale_dtype = DType::kF32,
+          .has_offsets = true,
+          .int8_rows = c.int8_rows,
+          .order = HasAvx512Integers(c.isa, c.int8_rows) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
+}
+
 // A file's integers may come with offsets, and with scales that bf16 does not hold.
 TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
-  constexpr int64_t kGroups = 5;
-  const ProductCase& c = GetParam();
-  const IntegerPanels layout = {
-      .bits = c.bits,
-      .group_size = c.group_size,
-      .num_groups = kGroups,
-      .scale_dtype = DType::kF32,
-      .has_offsets = true,
-      .int8_rows = c.int8_rows,
-      .order = HasAvx512Integers(c.isa, c.int8_rows) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
-  const int64_t num_inputs = kGroups * c.group_size;
-  testing::RandomValues random(5);
-  std::vector<uint8_t> codes(kPanelWidth * num_inputs);
-  for (uint8_t& code : codes) code = static_cast<uint8_t>(random.Below(1 << c.bits));
-  const std::vector<float> scales = random.Normals(kPanelWidth * kGroups);
-  const std::vector<float> offsets = random.Normals(kPanelWidth * kGroups);
-  CpuWeight weight(kPanelWidth, num_inputs, layout);
-  PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, weight.panel(0));
+  const FilePanel panel(FileLayout(GetParam(), GetParam().bits), /*is_extreme=*/false);
+  EXPECT_EQ(Values(panel.weight), panel.values);
+  const MatMulInput input = RandomIntegerInput(9, kPanelWidth, panel.weight.in_features());
+  ExpectClose(input, panel.values, Run(input, panel.weight));
+}
 
-  std::vector<float> expected(codes.size());
-  for (size_t i = 0; i < codes.size(); ++i) {
-    const size_t group = i / c.group_size;
-    expected[i] = scales[group] * static_cast<float>(codes[i] - layout.center()) + offsets[group];
+TEST_P(IntegerMatMulTest, MultipliesCodesOf6Bits) {
+  if (GetParam().group_size > 32 || GetParam().bits == 4) return;  // groups of 6 bits have at most 32 inputs
+  for (const bool is_extreme : {false, true}) {
+    const FilePanel panel(FileLayout(GetParam(), 6), is_extreme);
+    EXPECT_EQ(Values(panel.weight), panel.values);
+    const MatMulInput input = RandomIntegerInput(19, kPanelWidth, panel.weight.in_features());
+    const std::vector<float> all = Run(input, panel.weight);
+    ExpectClose(input, panel.values, all);
+    for (const int64_t num_rows : {1, 2, 3, 5, 8, 13, 16}) {
+      MatMulInput first_rows = input;
+      first_rows.num_rows = num_rows;
+      const std::vector<float> some = Run(first_rows, panel.weight);
+      ASSERT_EQ(some, std::vector<float>(all.begin(), all.begin() + num_rows * kPanelWidth)) << num_rows;
+    }
   }
-  EXPECT_EQ(Values(weight), expected);
-  const MatMulInput input = RandomIntegerInput(9, kPanelWidth, num_inputs);
-  ExpectClose(input, expected, Run(input, weight));
 }
 
 TEST_P(IntegerMatMulTest, ZerosAndTheSmallestValuesGiveZeros) {
@@ -379,6 +408,34 @@ TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
           run(std::string("f32 by ") + Name(isa), isa, HighwayIntegerKernel);
         }
         for (const auto& [name, out] : outs) ASSERT_EQ(out, outs.begin()->second) << name << " " << group_size;
+      }
+    }
+  }
+}
+
+// Runs of the largest codes and of the largest values of a row: sums of pairs that 16 bits do not hold would show.
+TEST(IntegerMatMul, Int8RowsAndFileIntegersGiveTheSameBitsOnEveryInstructionSet) {
+  for (const int bits : {4, 6, 8}) {
+    for (const int32_t group_size : {16, 32}) {
+      std::vector<float> expected;
+      for (const Isa isa : SupportedIsas()) {
+        if (isa == Isa::kBaseline) continue;
+        const ProductCase c = {.isa = isa, .int8_rows = true, .group_size = group_size};
+        const FilePanel panel(FileLayout(c, bits), /*is_extreme=*/true);
+        const MatMulInput input = ExtremeInput(9, kPanelWidth, panel.weight.in_features());
+        for (const bool is_wide : {false, true}) {
+          const auto pin = IsaPin::Make(isa);
+          ThreadPool pool(1);
+          Pages scratch;
+          std::vector<float> out(input.num_rows * kPanelWidth);
+          const IntegerPanels& layout = *panel.weight.integers();
+          MatMul({.x = {input.x.data(), DType::kBF16, Shape(input.num_rows, input.num_inputs)},
+                  .weight = &panel.weight,
+                  .out = {out.data(), DType::kF32, Shape(input.num_rows, kPanelWidth)}},
+                 is_wide ? HighwayIntegerKernel(layout) : KernelOf(isa, &layout), scratch, pool);
+          if (expected.empty()) expected = out;
+          ASSERT_EQ(out, expected) << Name(isa) << " " << is_wide << " " << bits << " bits in groups of " << group_size;
+        }
       }
     }
   }

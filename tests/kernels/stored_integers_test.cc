@@ -3,6 +3,8 @@
 // served with other weights than its file has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <ostream>
@@ -31,9 +33,21 @@ class FakeStored final : public StoredMatrix {
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float* offsets) const override {
     for (int64_t row = first_row; row < first_row + num_rows; ++row) {
       for (int64_t i = 0; i < shape()[1]; ++i) *codes++ = Code(row, i);
-      for (int64_t group = 0; group < shape()[1] / groups_.group_size; ++group) {
+      for (int64_t group = 0; group < num_groups(); ++group) {
         *scales++ = Scale(row, group);
         if (groups_.has_offsets) *offsets++ = Offset(row, group);
+      }
+    }
+  }
+  void ReadFactors(int64_t first_row, int64_t num_rows, ScaleFactors& factors) const override {
+    for (int64_t row = first_row; row < first_row + num_rows; ++row) {
+      for (int64_t block = 0; block < num_groups() / groups_.blocks->num_groups; ++block) {
+        factors.scales.push_back(F16FromFloat(BlockScale(row, block)));
+        factors.minimums.push_back(F16FromFloat(BlockMinimum(row, block)));
+      }
+      for (int64_t group = 0; group < num_groups(); ++group) {
+        factors.scale_factors.push_back(ScaleFactor(row, group));
+        factors.minimum_factors.push_back(MinimumFactor(row, group));
       }
     }
   }
@@ -49,12 +63,29 @@ class FakeStored final : public StoredMatrix {
   }
 
  private:
+  int64_t num_groups() const { return shape()[1] / groups_.group_size; }
   uint8_t Code(int64_t row, int64_t i) const { return static_cast<uint8_t>((row * 7 + i * 3) % (1 << groups_.bits)); }
   float Scale(int64_t row, int64_t group) const {
-    const float scale = 0.5f + static_cast<float>(row + group) / 64;  // bf16 holds it
-    return groups_.scale_dtype == DType::kBF16 ? scale : scale + 0x1p-12f;
+    if (groups_.blocks) return BlockScale(row, group / groups_.blocks->num_groups) * ScaleFactor(row, group);
+    const float scale = 0.5f + static_cast<float>(row + group) / 64;
+    switch (groups_.scale_dtype) {
+      case DType::kBF16:
+        return scale;
+      case DType::kF16:
+        return scale + 0x1p-9f;  // bf16 does not hold it
+      default:
+        return scale + 0x1p-12f;  // nor does F16
+    }
   }
-  static float Offset(int64_t row, int64_t group) { return static_cast<float>(row - group) / 8; }
+  float Offset(int64_t row, int64_t group) const {
+    if (!groups_.blocks) return static_cast<float>(row - group) / 8;
+    return static_cast<float>(groups_.blocks->zero) * Scale(row, group) -
+           BlockMinimum(row, group / groups_.blocks->num_groups) * MinimumFactor(row, group);
+  }
+  static float BlockScale(int64_t row, int64_t block) { return 0x1p-9f + static_cast<float>(row + block * 5) / 64; }
+  static float BlockMinimum(int64_t row, int64_t block) { return 0x1p-8f + static_cast<float>(row * 3 + block) / 32; }
+  static int8_t ScaleFactor(int64_t row, int64_t group) { return static_cast<int8_t>((row * 5 + group * 11) % 256); }
+  static int8_t MinimumFactor(int64_t row, int64_t group) { return static_cast<int8_t>((row + group * 7) % 64); }
 
   IntegerGroups groups_;
   std::vector<int32_t> order_;
@@ -73,7 +104,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const Isa isa : SupportedIsas()) {
-    for (const int bits : {4, 8}) {
+    for (const int bits : {4, 6, 8}) {
       for (const bool int8_rows : {false, true}) cases.push_back({isa, bits, int8_rows});
     }
   }
@@ -83,11 +114,49 @@ std::vector<Case> Cases() {
 class StoredIntegersTest : public ::testing::TestWithParam<Case> {
  protected:
   static std::vector<float> Values(const CpuWeight& weight) {
+    std::vector<float> values;
+    for (const auto& part : weight.stack()) {
+      const std::vector<float> of_part = Values(*part);
+      values.insert(values.end(), of_part.begin(), of_part.end());
+    }
+    if (!weight.stack().empty()) return values;
     const int64_t num_inputs = weight.in_features();
-    std::vector<float> values(weight.out_features() * num_inputs);
+    values.resize(weight.out_features() * num_inputs);
     for (int64_t output = 0; output < weight.out_features(); ++output) {
       ReadValues(*weight.integers(), weight.panel(output / kPanelWidth), static_cast<int>(output % kPanelWidth),
                  num_inputs, values.data() + output * num_inputs);
+    }
+    return values;
+  }
+
+  std::unique_ptr<CpuWeight> Prepare(std::span<const StoredPart> parts, std::optional<IndexRange> inputs = {}) {
+    return PrepareWeight(
+        {.stored = parts, .inputs = inputs, .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
+        pool_, GetParam().isa);
+  }
+
+  // [num_rows, N] of rows that a seed gives; `out` has what is there before.
+  std::vector<float> Product(const CpuWeight& weight, int64_t num_rows, const MatMulArgs& args = {}) {
+    std::vector<uint16_t> x;
+    for (const float value : testing::RandomValues(1).Normals(num_rows * weight.in_features())) {
+      x.push_back(Bf16FromFloat(value));
+    }
+    std::vector<float> out(num_rows * weight.out_features(), 1.0f);
+    MatMulArgs product = args;
+    product.x = {x.data(), DType::kBF16, Shape(num_rows, weight.in_features())};
+    product.weight = &weight;
+    product.out = {out.data(), DType::kF32, Shape(num_rows, weight.out_features())};
+    const auto pin = IsaPin::Make(GetParam().isa);
+    Pages scratch;
+    MatMul(product, GetParam().isa, scratch, pool_);
+    return out;
+  }
+
+  static std::vector<float> ValuesOf(const FakeStored& matrix, const IndexRange& rows, const IndexRange& inputs) {
+    std::vector<float> values, whole(matrix.shape()[1]);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      matrix.ReadValues(row, 1, whole.data());
+      values.insert(values.end(), whole.begin() + inputs.begin, whole.begin() + inputs.end);
     }
     return values;
   }
@@ -102,36 +171,105 @@ TEST_P(StoredIntegersTest, KeepsStoredIntegersAsTheyAre) {
     const FakeStored second(9, 768, {GetParam().bits, group_size, true, DType::kF16});
     for (const IndexRange inputs : {IndexRange{0, 768}, IndexRange{192, 512}, IndexRange{736, 768}}) {
       const StoredPart parts[] = {{&first, {3, 20}}, {&second, {0, 8}}};
-      const auto weight = PrepareWeight(
-          {.stored = parts, .inputs = inputs, .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
-          pool_, GetParam().isa);
+      const auto weight = Prepare(parts, inputs);
       ASSERT_EQ(weight->out_features(), 25);
-      std::vector<float> expected, whole(768);
-      for (int64_t row = 0; row < 25; ++row) {
-        row < 17 ? first.ReadValues(3 + row, 1, whole.data()) : second.ReadValues(row - 17, 1, whole.data());
-        expected.insert(expected.end(), whole.begin() + inputs.begin, whole.begin() + inputs.end);
-      }
+      std::vector<float> expected = ValuesOf(first, {3, 20}, inputs);
+      const std::vector<float> below = ValuesOf(second, {0, 8}, inputs);
+      expected.insert(expected.end(), below.begin(), below.end());
       EXPECT_EQ(Values(*weight), expected) << group_size << " from " << inputs.begin;
     }
   }
 }
 
-// q and k of 4 bits in groups of 32 beside v of 8 bits in groups of 16, as in many GGUF files.
+// The K types of GGUF. A rank's inputs that do not begin with a block have the products themselves as scales.
+TEST_P(StoredIntegersTest, KeepsFactorsOfScales) {
+  constexpr int64_t kRows = 21, kInputs = 1024;
+  for (const bool has_offsets : {false, true}) {
+    for (const int64_t group_size : {16, 32}) {
+      const FakeStored stored(kRows, kInputs,
+                              {.bits = GetParam().bits,
+                               .group_size = group_size,
+                               .has_offsets = has_offsets,
+                               .blocks = ScaleBlocks{.num_groups = 256 / group_size, .zero = 8}});
+      const StoredPart part = {&stored, {1, kRows}};
+      for (const IndexRange inputs :
+           {IndexRange{0, kInputs}, IndexRange{256, 512 + 32}, IndexRange{512 + 32, kInputs}}) {
+        const auto weight = Prepare({&part, 1}, inputs);
+        EXPECT_EQ(weight->integers()->blocks.has_value(), inputs.begin % 256 == 0);
+        EXPECT_EQ(Values(*weight), ValuesOf(stored, part.rows, inputs)) << group_size << " from " << inputs.begin;
+      }
+      const double block_bits = (2 * 16.0 + 256 / group_size * 8 * (has_offsets ? 2 : 1)) / 256;
+      EXPECT_EQ(Prepare({&part, 1})->num_bytes() * 8, 32 * kInputs * (GetParam().bits + block_bits));
+    }
+  }
+}
+
+// A product reads factors as it reads the scales that they make: to the last bit.
+TEST_P(StoredIntegersTest, MultipliesFactorsLikeTheirProducts) {
+  for (const bool has_offsets : {false, true}) {
+    IntegerGroups groups = {.bits = GetParam().bits, .group_size = 32, .has_offsets = has_offsets};
+    groups.blocks = {.num_groups = 8, .zero = 8};
+    const FakeStored stored(40, 768, groups);
+    const StoredPart part = {&stored, {0, 40}};
+    const auto factored = Prepare({&part, 1});
+    IntegerPanels layout = *factored->integers();
+    ASSERT_TRUE(layout.blocks.has_value());
+    layout.blocks.reset();
+    layout.scale_dtype = DType::kF32;
+    CpuWeight plain(40, 768, layout);
+    for (int64_t panel = 0; panel < plain.num_panels(); ++panel) {
+      GroupedRows rows(kPanelWidth, 768, {.bits = groups.bits, .group_size = 32, .has_offsets = has_offsets});
+      CopyIntegers(part, {panel * kPanelWidth, std::min<int64_t>((panel + 1) * kPanelWidth, 40)}, {0, 768}, 0, rows);
+      PackIntegers(layout, {.codes = rows.codes.data(), .scales = rows.scales.data(), .offsets = rows.offsets.data()},
+                   plain.panel(panel));
+    }
+    EXPECT_LT(factored->num_bytes(), plain.num_bytes());
+    for (const int64_t num_rows : {1, 2, 7, 40}) EXPECT_EQ(Product(*factored, num_rows), Product(plain, num_rows));
+  }
+}
+
+// q and k of 4 bits in groups of 32 above v of 6 bits in groups of 16, as in many GGUF files.
+TEST_P(StoredIntegersTest, KeepsPartsOfDifferentGroupsApart) {
+  const FakeStored four(48, 512, {.bits = 4, .group_size = 32, .has_offsets = true, .blocks = ScaleBlocks{8, 8}});
+  const FakeStored six(25, 512, {.bits = 6, .group_size = 16, .blocks = ScaleBlocks{16, 0}});
+  const StoredPart parts[] = {{&four, {0, 16}}, {&four, {16, 48}}, {&six, {0, 25}}};
+  const auto weight = Prepare(parts), q_and_k = Prepare(std::span(parts).first(2)),
+             v = Prepare(std::span(parts).last(1));
+  ASSERT_EQ(weight->stack().size(), 2u);
+  EXPECT_EQ(weight->out_features(), 73);
+  EXPECT_EQ(weight->num_bytes(), q_and_k->num_bytes() + v->num_bytes());
+  std::vector<float> expected = ValuesOf(four, {0, 48}, {0, 512});
+  const std::vector<float> below = ValuesOf(six, {0, 25}, {0, 512});
+  expected.insert(expected.end(), below.begin(), below.end());
+  EXPECT_EQ(Values(*weight), expected);
+
+  std::vector<float> bias(73);
+  std::iota(bias.begin(), bias.end(), 0.0f);
+  for (const OutputMode mode : {OutputMode::kStore, OutputMode::kAdd}) {
+    for (const int64_t num_rows : {1, 3, 40}) {
+      const std::vector<float> out = Product(*weight, num_rows, {.bias = bias.data(), .mode = mode});
+      const std::vector<float> upper = Product(*q_and_k, num_rows, {.bias = bias.data(), .mode = mode});
+      const std::vector<float> lower = Product(*v, num_rows, {.bias = bias.data() + 48, .mode = mode});
+      for (size_t i = 0; i < out.size(); ++i) {
+        const size_t row = i / 73, column = i % 73;
+        ASSERT_EQ(out[i], column < 48 ? upper[row * 48 + column] : lower[row * 25 + column - 48]) << i;
+      }
+    }
+  }
+}
+
+// Where a part does not end with a panel, the stack has common groups.
 TEST_P(StoredIntegersTest, KeepsStoredIntegersOfDifferentBitsInOneStack) {
   const FakeStored four(20, 96, {4, 32, true, DType::kF32}), eight(9, 96, {8, 16, false, DType::kF32});
   for (const int64_t first_input : {0, 48}) {
     const StoredPart parts[] = {{&four, {1, 19}}, {&eight, {0, 9}}};
-    const auto weight = PrepareWeight({.stored = parts,
-                                       .inputs = IndexRange{first_input, 96},
-                                       .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
-                                      pool_, GetParam().isa);
+    const auto weight = Prepare(parts, IndexRange{first_input, 96});
+    ASSERT_TRUE(weight->stack().empty());
     EXPECT_EQ(weight->integers()->bits, 8);
     EXPECT_EQ(weight->integers()->group_size, 16);
-    std::vector<float> expected, whole(96);
-    for (int64_t row = 0; row < 27; ++row) {
-      row < 18 ? four.ReadValues(1 + row, 1, whole.data()) : eight.ReadValues(row - 18, 1, whole.data());
-      expected.insert(expected.end(), whole.begin() + first_input, whole.end());
-    }
+    std::vector<float> expected = ValuesOf(four, {1, 19}, {first_input, 96});
+    const std::vector<float> below = ValuesOf(eight, {0, 9}, {first_input, 96});
+    expected.insert(expected.end(), below.begin(), below.end());
     EXPECT_EQ(Values(*weight), expected);
   }
 }
@@ -145,8 +283,7 @@ TEST_P(StoredIntegersTest, TakesInputsInTheOrderOfTheGroups) {
   const FakeStored as_written(kOutputs, kInputs, groups), reordered(kOutputs, kInputs, groups, order);
   const auto prepare = [&](const FakeStored& matrix) {
     const StoredPart part = {&matrix, {0, kOutputs}};
-    return PrepareWeight({.stored = {&part, 1}, .quantization = {WeightQuantization::kNone, 32, GetParam().int8_rows}},
-                         pool_, GetParam().isa);
+    return Prepare({&part, 1});
   };
   const auto plain = prepare(as_written), weight = prepare(reordered);
   std::vector<uint16_t> x, x_in_order;
@@ -201,6 +338,12 @@ TEST(CommonGroups, HoldWhatAnyPartNeeds) {
   EXPECT_EQ(common(plain, wide), (IntegerGroups{8, 32, false, DType::kBF16}));
   EXPECT_EQ(common(large, plain), (IntegerGroups{4, 32, false, DType::kBF16}));
   EXPECT_EQ(common(fives, large), (IntegerGroups{4, 16, false, DType::kBF16}));
+  const IntegerGroups in_blocks = {.bits = 6, .group_size = 16, .blocks = ScaleBlocks{4, 0}};
+  const FakeStored blocks(4, 64, in_blocks),
+      other_blocks(4, 64, {.bits = 6, .group_size = 16, .blocks = ScaleBlocks{2, 0}});
+  EXPECT_EQ(common(blocks, blocks), in_blocks);
+  EXPECT_EQ(common(blocks, other_blocks), (IntegerGroups{.bits = 6, .group_size = 16}));
+  EXPECT_EQ(common(wide, blocks), (IntegerGroups{.bits = 8, .group_size = 16}));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StoredIntegersTest, ::testing::ValuesIn(Cases()), ::testing::PrintToStringParamName());

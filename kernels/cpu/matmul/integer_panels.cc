@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/matmul/integer_panels.h"
 
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -11,20 +12,32 @@ namespace {
 
 constexpr int kOutputs = 16;
 
-// Where a code of a group lies: a byte, and the lowest bit in it.
+constexpr int64_t kLineBytes = 64;
+
+// Where bits of a code of a group lie: a byte, and the lowest bit in it.
 struct Place {
   int64_t byte = 0;
   int shift = 0;
 };
 
+// Of all bits of a code of 4 or 8, and of the lower four of a code of 6.
 Place PlaceOf(const IntegerPanels& layout, int output, int64_t input) {
-  if (layout.order == IntegerOrder::kQuads) {
-    if (layout.bits == 8) return {(input / 4 * kOutputs + output) * 4 + input % 4, 0};
-    return {(input / 8 * kOutputs + output) * 4 + input % 4, input % 8 < 4 ? 0 : 4};
+  if (layout.order == IntegerOrder::kQuads && layout.bits == 8) {
+    return {(input / 4 * kOutputs + output) * 4 + input % 4, 0};
   }
   if (layout.bits == 8) return {(input / 2 * kOutputs + output) * 2 + input % 2, 0};
+  const int64_t line = (layout.bits == 6 ? input / 16 * 3 + input % 16 / 8 : input / 8) * kLineBytes;
+  if (layout.order == IntegerOrder::kQuads) return {line + output * 4 + input % 4, input % 8 < 4 ? 0 : 4};
   const int64_t pair = input % 8 / 2;  // of its word
-  return {((input / 8 * kOutputs + output) * 2 + input % 2) * 2 + pair / 2, static_cast<int>(pair % 2 * 4)};
+  return {line + (output * 2 + input % 2) * 2 + pair / 2, static_cast<int>(pair % 2 * 4)};
+}
+
+// Of the upper two bits of a code of 6.
+Place UpperPlaceOf(const IntegerPanels& layout, int output, int64_t input) {
+  const int64_t line = (input / 16 * 3 + 2) * kLineBytes, i = input % 16;
+  if (layout.order == IntegerOrder::kQuads) return {line + output * 4 + i % 4, static_cast<int>(i / 4 * 2)};
+  const int64_t pair = i / 2;
+  return {line + (output * 2 + i % 2) * 2 + pair / 4, static_cast<int>(pair % 4 * 2)};
 }
 
 // Pairs of bytes are signed: a kernel widens them so.
@@ -37,8 +50,9 @@ void StoreScale(DType dtype, float scale, std::byte* to, int i) {
     case DType::kF32:
       std::memcpy(to + i * sizeof(float), &scale, sizeof(float));
       return;
+    case DType::kF16:
     case DType::kBF16: {
-      const uint16_t bits = Bf16FromFloat(scale);
+      const uint16_t bits = dtype == DType::kF16 ? F16FromFloat(scale) : Bf16FromFloat(scale);
       std::memcpy(to + i * sizeof(bits), &bits, sizeof(bits));
       return;
     }
@@ -49,7 +63,29 @@ void StoreScale(DType dtype, float scale, std::byte* to, int i) {
 
 float LoadScale(DType dtype, const std::byte* from, int i) {
   if (dtype == DType::kF32) return reinterpret_cast<const float*>(from)[i];
-  return FloatFromBf16(reinterpret_cast<const uint16_t*>(from)[i]);
+  const uint16_t bits = reinterpret_cast<const uint16_t*>(from)[i];
+  return dtype == DType::kF16 ? FloatFromF16(bits) : FloatFromBf16(bits);
+}
+
+// The codes of eight inputs, a byte each, as 32 bits of halves of bytes.
+template <IntegerOrder kOrder>
+uint32_t HalvesOf(uint64_t eight) {
+  if constexpr (kOrder == IntegerOrder::kQuads) return static_cast<uint32_t>(eight | eight >> 28);
+  const uint64_t pairs = eight | eight >> 12;  // bytes 0, 1, 4 and 5 hold codes i and i + 2
+  return static_cast<uint32_t>((pairs & 0xff) | (pairs >> 32 & 0xff) << 8 | (pairs >> 8 & 0xff) << 16 |
+                               (pairs >> 40 & 0xff) << 24);
+}
+
+// The upper bits of eight codes of 6 bits, the first or the second of the sixteen that share a line.
+template <IntegerOrder kOrder>
+uint32_t UpperBitsOf(uint64_t eight, bool is_second) {
+  if constexpr (kOrder == IntegerOrder::kQuads) {
+    const uint64_t upper = eight >> 4 & 0x0303030303030303u;
+    return static_cast<uint32_t>(upper | upper >> 30) << (is_second ? 4 : 0);
+  }
+  std::array<uint32_t, 2> words = {};
+  for (int i = 0; i < 8; ++i) words[i % 2] |= static_cast<uint32_t>(eight >> (8 * i + 4) & 3) << (i / 2 * 2);
+  return (words[0] | words[1] << 16) << (is_second ? 8 : 0);
 }
 
 // Puts a group's codes of an output at their places (PlaceOf), eight inputs at a time: with 4 bits they are one word of
@@ -57,19 +93,22 @@ float LoadScale(DType dtype, const std::byte* from, int i) {
 template <IntegerOrder kOrder, int kBits>
 void PackGroup(const uint8_t* codes, int64_t group_size, int output, std::byte* to) {
   static_assert(std::endian::native == std::endian::little);
+  uint32_t upper = 0;  // with 6 bits, the upper bits of 16 inputs
   for (int64_t input = 0; input < group_size; input += 8) {
     uint64_t eight = 0;  // code i is byte i
     std::memcpy(&eight, codes + input, sizeof(eight));
     const auto store = [&](auto word, int64_t i) {
       std::memcpy(to + (i * kOutputs + output) * sizeof(word), &word, sizeof(word));
     };
-    if constexpr (kBits == 4 && kOrder == IntegerOrder::kQuads) {
-      store(static_cast<uint32_t>(eight | eight >> 28), input / 8);
-    } else if constexpr (kBits == 4) {
-      const uint64_t pairs = eight | eight >> 12;  // bytes 0, 1, 4 and 5 hold codes i and i + 2
-      store(static_cast<uint32_t>((pairs & 0xff) | (pairs >> 32 & 0xff) << 8 | (pairs >> 8 & 0xff) << 16 |
-                                  (pairs >> 40 & 0xff) << 24),
-            input / 8);
+    if constexpr (kBits == 4) {
+      store(HalvesOf<kOrder>(eight), input / 8);
+    } else if constexpr (kBits == 6) {
+      store(HalvesOf<kOrder>(eight & 0x0f0f0f0f0f0f0f0fu), input / 16 * 3 + input % 16 / 8);
+      upper |= UpperBitsOf<kOrder>(eight, input % 16 == 8);
+      if (input % 16 == 8) {
+        store(upper, input / 16 * 3 + 2);
+        upper = 0;
+      }
     } else if constexpr (kOrder == IntegerOrder::kQuads) {
       store(static_cast<uint32_t>(eight), input / 4);
       store(static_cast<uint32_t>(eight >> 32), input / 4 + 1);
@@ -80,22 +119,69 @@ void PackGroup(const uint8_t* codes, int64_t group_size, int output, std::byte* 
   }
 }
 
-auto PackGroupOf(const IntegerPanels& layout) {
-  if (layout.bits == 4) {
-    return layout.order == IntegerOrder::kQuads ? PackGroup<IntegerOrder::kQuads, 4>
-                                                : PackGroup<IntegerOrder::kPairs, 4>;
+template <IntegerOrder kOrder>
+auto PackGroupOf(int bits) {
+  switch (bits) {
+    case 4:
+      return PackGroup<kOrder, 4>;
+    case 6:
+      return PackGroup<kOrder, 6>;
+    default:
+      FT_CHECK(bits == 8);
+      return PackGroup<kOrder, 8>;
   }
-  return layout.order == IntegerOrder::kQuads ? PackGroup<IntegerOrder::kQuads, 8> : PackGroup<IntegerOrder::kPairs, 8>;
+}
+
+void PackFactors(const IntegerPanels& layout, const ScaleFactors& from, std::byte* panel) {
+  const int64_t block_groups = layout.blocks->num_groups,
+                num_blocks = static_cast<int64_t>(from.scales.size()) / kOutputs;
+  for (int output = 0; output < kOutputs; ++output) {
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      auto* const scales = reinterpret_cast<uint16_t*>(panel + layout.block_scales_at(block * block_groups));
+      scales[output] = from.scales[output * num_blocks + block];
+      scales[kOutputs + output] = from.minimums[output * num_blocks + block];
+    }
+    for (int64_t group = 0; group < layout.num_groups; ++group) {
+      const int64_t source = output * layout.num_groups + group;
+      panel[layout.scale_factors_at(group) + output] = static_cast<std::byte>(from.scale_factors[source]);
+      if (!layout.has_offsets) continue;
+      panel[layout.minimum_factors_at(group) + output] = static_cast<std::byte>(from.minimum_factors[source]);
+    }
+  }
+}
+
+struct ScaleAndOffset {
+  float scale = 0, offset = 0;
+};
+
+ScaleAndOffset LoadOf(const IntegerPanels& layout, const std::byte* panel, int64_t group, int output) {
+  ScaleAndOffset of;
+  if (!layout.blocks) {
+    of.scale = LoadScale(layout.scale_dtype, panel + layout.scales_at(group), output);
+    if (layout.has_offsets) of.offset = LoadScale(DType::kF32, panel + layout.offsets_at(group), output);
+    return of;
+  }
+  const std::byte* const block = panel + layout.block_scales_at(group);
+  const auto factor = [&](int64_t at) { return static_cast<float>(static_cast<int8_t>(panel[at + output])); };
+  of.scale = LoadScale(DType::kF16, block, output) * factor(layout.scale_factors_at(group));
+  if (layout.has_offsets) {
+    of.offset = static_cast<float>(layout.blocks->zero) * of.scale -
+                LoadScale(DType::kF16, block, kOutputs + output) * factor(layout.minimum_factors_at(group));
+  }
+  return of;
 }
 
 }  // namespace
 
 void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::byte* panel) {
-  const auto pack_group = PackGroupOf(layout);
+  const auto pack_group = layout.order == IntegerOrder::kQuads ? PackGroupOf<IntegerOrder::kQuads>(layout.bits)
+                                                               : PackGroupOf<IntegerOrder::kPairs>(layout.bits);
+  if (layout.blocks) PackFactors(layout, *from.factors, panel);
   for (int output = 0; output < kOutputs; ++output) {
     for (int64_t group = 0; group < layout.num_groups; ++group) {
       const int64_t source = output * layout.num_groups + group;
       pack_group(from.codes + source * layout.group_size, layout.group_size, output, panel + layout.codes_at(group));
+      if (layout.blocks) continue;
       StoreScale(layout.scale_dtype, from.scales[source], panel + layout.scales_at(group), output);
       if (layout.has_offsets) StoreScale(DType::kF32, from.offsets[source], panel + layout.offsets_at(group), output);
     }
@@ -104,14 +190,16 @@ void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::b
 
 void ReadValues(const IntegerPanels& layout, const std::byte* panel, int output, int64_t count, float* values) {
   const uint8_t flip = Flip(layout);
+  ScaleAndOffset of;
   for (int64_t input = 0; input < count; ++input) {
-    const int64_t group = input / layout.group_size;
-    const Place place = PlaceOf(layout, output, input % layout.group_size);
-    const auto byte = static_cast<uint8_t>(panel[layout.codes_at(group) + place.byte]);
-    const int code = ((byte >> place.shift) & ((1 << layout.bits) - 1)) ^ flip;
-    values[input] = LoadScale(layout.scale_dtype, panel + layout.scales_at(group), output) *
-                    static_cast<float>(code - layout.center());
-    if (layout.has_offsets) values[input] += LoadScale(DType::kF32, panel + layout.offsets_at(group), output);
+    const int64_t group = input / layout.group_size, within = input % layout.group_size;
+    if (within == 0) of = LoadOf(layout, panel, group, output);
+    const std::byte* const codes = panel + layout.codes_at(group);
+    const auto bits_at = [&](const Place& place) { return static_cast<uint8_t>(codes[place.byte]) >> place.shift; };
+    int code = bits_at(PlaceOf(layout, output, within)) & (layout.bits == 8 ? 0xff : 15);
+    if (layout.bits == 6) code |= (bits_at(UpperPlaceOf(layout, output, within)) & 3) << 4;
+    values[input] = of.scale * static_cast<float>((code ^ flip) - layout.center());
+    if (layout.has_offsets) values[input] += of.offset;
   }
 }
 

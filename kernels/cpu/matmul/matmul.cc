@@ -83,6 +83,7 @@ struct PanelGroup {
   int64_t first = 0;
   int64_t count = 0;
   int64_t tile_panels = 0;
+  IndexRange outputs;     // of the product
   float* sums = nullptr;  // [T, count * kPanelWidth]
 };
 
@@ -116,7 +117,7 @@ void Multiply(const MatMulArgs& args, const MatMulKernel& kernel, const PackedRo
 void PrefetchOut(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
-    const float* out = args.out.as<float>() + row * num_outputs + panels.first * kPanelWidth;
+    const float* out = args.out.as<float>() + row * num_outputs + panels.outputs.begin;
     for (int64_t panel = 0; panel < panels.count; ++panel) __builtin_prefetch(out + panel * kPanelWidth, 1);
   }
 }
@@ -124,8 +125,7 @@ void PrefetchOut(const MatMulArgs& args, const PanelGroup& panels) {
 // Writes finished sums: adds the bias, and the present values of `out` if the mode says so.
 void Store(const MatMulArgs& args, const PanelGroup& panels) {
   const int64_t num_outputs = args.out.shape[1];
-  const int64_t begin = panels.first * kPanelWidth;
-  const int64_t count = std::min(panels.count * kPanelWidth, num_outputs - begin);
+  const int64_t begin = panels.outputs.begin, count = panels.outputs.size();
   for (int64_t row = 0; row < args.out.shape[0]; ++row) {
     float* sums = panels.sums + row * panels.count * kPanelWidth;
     float* out = args.out.as<float>() + row * num_outputs + begin;
@@ -138,6 +138,44 @@ void Store(const MatMulArgs& args, const PanelGroup& panels) {
       std::copy_n(sums, count, out);
     }
   }
+}
+
+// The columns of `out` from `first_output` on, as many as the weight has outputs.
+void MultiplyWeight(const MatMulArgs& args, int64_t first_output, const MatMulKernel& kernel, Pages& scratch,
+                    ThreadPool& pool) {
+  const CpuWeight& weight = AsCpuWeight(args.weight);
+  const PackedRows rows = Pack(args, kernel, scratch, pool);
+  const bool streams = rows.num_blocks() == 1;
+  const MatMulTileShape shape = kernel.tile_shape(rows.num_rows);
+  const int64_t tile_panels = weight.num_bytes() <= kCachedBytes ? shape.num_cached_panels : shape.num_panels;
+  const auto panel_bytes = static_cast<int64_t>(weight.panel_bytes());
+  const int64_t wanted_panels = streams ? kTaskBytes / panel_bytes : kGroupPanels;
+  const int64_t fair_panels = weight.num_panels() / (kMinTasksPerThread * pool.num_threads());
+  const int64_t task_panels =
+      CeilDiv(std::clamp(wanted_panels, int64_t{1}, std::max(fair_panels, int64_t{1})), tile_panels) * tile_panels;
+  const int64_t group_panels = streams ? tile_panels : task_panels;
+  pool.ParallelFor(CeilDiv(weight.num_panels(), task_panels), [&](int64_t task, int) {
+    float* sums = ThreadWorkspace<float>(rows.num_rows * group_panels * kPanelWidth);
+    const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
+    for (int64_t first = task * task_panels; first < end; first += group_panels) {
+      const int64_t count = std::min(group_panels, end - first);
+      const IndexRange outputs = {first * kPanelWidth, std::min((first + count) * kPanelWidth, weight.out_features())};
+      const PanelGroup panels = {.first = first,
+                                 .count = count,
+                                 .tile_panels = tile_panels,
+                                 .outputs = {first_output + outputs.begin, first_output + outputs.end},
+                                 .sums = sums};
+      if (streams) PrefetchOut(args, panels);
+      Multiply(args, kernel, rows, panels);
+      Store(args, panels);
+    }
+  });
+}
+
+void CheckShapes(const MatMulArgs& args) {
+  const Weight& weight = *args.weight;
+  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape == Shape(args.x.shape[0], weight.in_features()));
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(args.x.shape[0], weight.out_features()));
 }
 
 }  // namespace
@@ -163,32 +201,23 @@ const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
 }
 
 void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool) {
-  const CpuWeight& weight = AsCpuWeight(args.weight);
-  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape == Shape(args.x.shape[0], weight.in_features()));
-  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(args.x.shape[0], weight.out_features()));
-  if (args.x.shape[0] == 0) return;
+  CheckShapes(args);
+  FT_CHECK(AsCpuWeight(args.weight).stack().empty());
+  if (args.x.shape[0] > 0) MultiplyWeight(args, /*first_output=*/0, kernel, scratch, pool);
+}
 
-  const PackedRows rows = Pack(args, kernel, scratch, pool);
-  const bool streams = rows.num_blocks() == 1;
-  const MatMulTileShape shape = kernel.tile_shape(rows.num_rows);
-  const int64_t tile_panels = weight.num_bytes() <= kCachedBytes ? shape.num_cached_panels : shape.num_panels;
-  const auto panel_bytes = static_cast<int64_t>(weight.panel_bytes());
-  const int64_t wanted_panels = streams ? kTaskBytes / panel_bytes : kGroupPanels;
-  const int64_t fair_panels = weight.num_panels() / (kMinTasksPerThread * pool.num_threads());
-  const int64_t task_panels =
-      CeilDiv(std::clamp(wanted_panels, int64_t{1}, std::max(fair_panels, int64_t{1})), tile_panels) * tile_panels;
-  const int64_t group_panels = streams ? tile_panels : task_panels;
-  pool.ParallelFor(CeilDiv(weight.num_panels(), task_panels), [&](int64_t task, int) {
-    float* sums = ThreadWorkspace<float>(rows.num_rows * group_panels * kPanelWidth);
-    const int64_t end = std::min((task + 1) * task_panels, weight.num_panels());
-    for (int64_t first = task * task_panels; first < end; first += group_panels) {
-      const PanelGroup panels = {
-          .first = first, .count = std::min(group_panels, end - first), .tile_panels = tile_panels, .sums = sums};
-      if (streams) PrefetchOut(args, panels);
-      Multiply(args, kernel, rows, panels);
-      Store(args, panels);
-    }
-  });
+void MatMul(const MatMulArgs& args, Isa isa, Pages& scratch, ThreadPool& pool) {
+  const CpuWeight& weight = AsCpuWeight(args.weight);
+  if (weight.stack().empty()) return MatMul(args, KernelOf(isa, weight.integers()), scratch, pool);
+  CheckShapes(args);
+  if (args.x.shape[0] == 0) return;
+  MatMulArgs part = args;
+  int64_t first_output = 0;
+  for (const std::unique_ptr<CpuWeight>& stacked : weight.stack()) {
+    part.weight = stacked.get();
+    MultiplyWeight(part, first_output, KernelOf(isa, stacked->integers()), scratch, pool);
+    first_output += stacked->out_features();
+  }
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -19,6 +19,8 @@ namespace foretoken::kernels::cpu {
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers = nullptr);
 
 // `scratch` holds the packed x. It grows as needed, and the caller keeps it for the next call.
+void MatMul(const MatMulArgs& args, Isa isa, Pages& scratch, ThreadPool& pool);
+// By a kernel of the caller's choice, of a weight that is no stack.
 void MatMul(const MatMulArgs& args, const MatMulKernel& kernel, Pages& scratch, ThreadPool& pool);
 
 }  // namespace foretoken::kernels::cpu

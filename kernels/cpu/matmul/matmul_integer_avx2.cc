@@ -4,7 +4,8 @@
 //
 // One instruction multiplies unsigned with signed bytes and adds pairs of products in 16 bits, where a sum that does
 // not fit would be cut. Codes of 4 bits are the unsigned bytes. A pair's sum is at most 2 * 15 * 127, so 16 bits
-// hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Codes of 8 bits would be cut.
+// hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Codes of 6 bits are unsigned bytes,
+// too, and 16 bits hold two pairs, at most 4 * 63 * 127. Codes of 8 bits would be cut.
 // There the unsigned bytes are the magnitudes of the weights, and the row's bytes take the weights' signs: a pair's
 // sum is at most 2 * 128 * 127, which fits.
 #include "kernels/cpu/matmul/matmul_integer_avx2.h"
@@ -25,7 +26,7 @@
 #include "kernels/cpu/matmul/integer_rows.h"
 #include "kernels/cpu/matmul/weight.h"
 
-HWY_PUSH_ATTRIBUTES("avx2,fma")
+HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -37,11 +38,31 @@ constexpr int64_t kLineBytes = 64, kVectorBytes = 32;
 // one row of 4-bit integers came from memory at 11 GB/s a core in place of 6.
 constexpr int64_t kBytesAhead = 3072;
 
-// A group's, of a vector's outputs.
-inline __m256 LoadScales(const std::byte* scales, DType dtype, int vector) {
-  if (dtype == DType::kF32) return _mm256_load_ps(reinterpret_cast<const float*>(scales) + vector * 8);
-  const __m128i halves = _mm_load_si128(reinterpret_cast<const __m128i*>(scales) + vector);
+inline __m256 LoadFloats(const std::byte* values, DType dtype, int vector) {
+  if (dtype == DType::kF32) return _mm256_load_ps(reinterpret_cast<const float*>(values) + vector * 8);
+  const __m128i halves = _mm_load_si128(reinterpret_cast<const __m128i*>(values) + vector);
+  if (dtype == DType::kF16) return _mm256_cvtph_ps(halves);
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+inline __m256 LoadFactors(const std::byte* factors, int vector) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(factors + vector * 8));
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+
+// A group's, of a vector's outputs. Products of F16 and factors are exact, so an offset is rounded once.
+inline __m256 LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group, int vector) {
+  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype, vector);
+  return _mm256_mul_ps(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, vector),
+                       LoadFactors(panel + layout.scale_factors_at(group), vector));
+}
+inline __m256 LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, int vector,
+                          __m256 scales) {
+  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32, vector);
+  const __m256 zero = _mm256_set1_ps(static_cast<float>(layout.blocks->zero));
+  const __m256 minimums = LoadFloats(panel + layout.block_scales_at(group), DType::kF16, kVectors + vector);
+  return _mm256_fnmadd_ps(minimums, LoadFactors(panel + layout.minimum_factors_at(group), vector),
+                          _mm256_mul_ps(zero, scales));
 }
 
 inline __m256i Broadcast(const std::byte* x) {
@@ -66,12 +87,14 @@ struct Sums {
   void Compute(const std::byte* lines, const std::byte* x, const std::array<const RowGroup*, kRows>& rows) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      // Codes of 4 bits count from zero.
+      // Codes of 4 and 6 bits count from zero.
       values[r] = kBits == 8 ? _mm256_setzero_si256() : _mm256_set1_epi32(rows[r]->start);
     }
     if constexpr (kBits == 8) {
 #pragma GCC unroll 4
       for (int64_t line = 0; line < kGroupSize / 4; ++line) AddLine(lines + line * kLineBytes, x + line * 4);
+    } else if constexpr (kBits == 6) {
+      for (int64_t input = 0; input < kGroupSize; input += 16) AddSixteen(lines + input * 12, x + input);
     } else {
       constexpr int64_t kLines = kGroupSize == 16 ? 2 : 4;  // of pairs of products that fit
       for (int64_t first = 0; first < kGroupSize / 8; first += kLines) {
@@ -89,6 +112,28 @@ struct Sums {
       values[r] = _mm256_add_epi32(values[r], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
       KeepInRegister(values[r]);
     }
+  }
+
+  // Codes of 6 bits of 16 inputs: three lines.
+  void AddSixteen(const std::byte* lines, const std::byte* x) {
+    const __m256i half = _mm256_set1_epi8(15), upper_two = _mm256_set1_epi8(0x30);
+    const __m256i upper = Load(lines + 2 * kLineBytes);
+    const auto join = [&](__m256i lower, __m256i shifted_upper) {
+      return _mm256_or_si256(_mm256_and_si256(lower, half), _mm256_and_si256(shifted_upper, upper_two));
+    };
+    const auto add_eight = [&](__m256i first, __m256i second, const std::byte* of_x) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(first, Broadcast(of_x + r * kRowBytes)),
+                                               _mm256_maddubs_epi16(second, Broadcast(of_x + r * kRowBytes + 4)));
+        values[r] = _mm256_add_epi32(values[r], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        KeepInRegister(values[r]);
+      }
+    };
+    const __m256i first = Load(lines), second = Load(lines + kLineBytes);
+    add_eight(join(first, _mm256_slli_epi16(upper, 4)), join(_mm256_srli_epi16(first, 4), _mm256_slli_epi16(upper, 2)),
+              x);
+    add_eight(join(second, upper), join(_mm256_srli_epi16(second, 4), _mm256_srli_epi16(upper, 2)), x + 8);
   }
 
   template <int64_t kLines>
@@ -143,14 +188,14 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
     for (int v = 0; v < kVectors; ++v) {
       GroupSums group_sums;
       group_sums.Compute(lines + v * kVectorBytes, x, rows);
-      const __m256 scales = LoadScales(panel + layout.scales_at(group), layout.scale_dtype, v);
+      const __m256 scales = LoadScales(layout, panel, group, v);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         totals[v][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(group_sums.values[r]),
                                        _mm256_mul_ps(scales, _mm256_set1_ps(rows[r]->scale)), totals[v][r]);
       }
       if (!layout.has_offsets) continue;
-      const __m256 offsets = LoadScales(panel + layout.offsets_at(group), DType::kF32, v);
+      const __m256 offsets = LoadOffsets(layout, panel, group, v, scales);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         totals[v][r] = _mm256_fmadd_ps(offsets, _mm256_set1_ps(rows[r]->sum), totals[v][r]);
@@ -235,24 +280,27 @@ const MatMulKernel& Kernel() {
 
 template <int kBits>
 const MatMulKernel& KernelOfGroups(int64_t group_size) {
-  switch (group_size) {
-    case 16:
-      return Kernel<kBits, 16>();
-    case 32:
-      return Kernel<kBits, 32>();
-    case 64:
-      return Kernel<kBits, 64>();
-    default:
-      FT_CHECK(group_size == 128);
-      return Kernel<kBits, 128>();
+  if (group_size == 16) return Kernel<kBits, 16>();
+  if constexpr (kBits != 6) {  // NarrowGroups
+    if (group_size == 64) return Kernel<kBits, 64>();
+    if (group_size == 128) return Kernel<kBits, 128>();
   }
+  FT_CHECK(group_size == 32);
+  return Kernel<kBits, 32>();
 }
 
 }  // namespace
 
 const MatMulKernel& Avx2IntegerKernel(const IntegerPanels& panels) {
   FT_CHECK(panels.order == IntegerOrder::kQuads && panels.int8_rows);
-  return panels.bits == 8 ? KernelOfGroups<8>(panels.group_size) : KernelOfGroups<4>(panels.group_size);
+  switch (panels.bits) {
+    case 4:
+      return KernelOfGroups<4>(panels.group_size);
+    case 6:
+      return KernelOfGroups<6>(panels.group_size);
+    default:
+      return KernelOfGroups<8>(panels.group_size);
+  }
 }
 
 }  // namespace foretoken::kernels::cpu

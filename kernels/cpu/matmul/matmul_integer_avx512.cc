@@ -42,11 +42,29 @@ constexpr int64_t kLineBytes = 64;
 // the next lines.
 constexpr int64_t BytesAhead(int num_rows) { return num_rows >= 2 ? 3072 : 0; }
 
-// A group's, of all outputs.
-inline __m512 LoadScales(const std::byte* scales, DType dtype) {
-  if (dtype == DType::kF32) return _mm512_load_ps(scales);
-  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(scales));
+inline __m512 LoadFloats(const std::byte* values, DType dtype) {
+  if (dtype == DType::kF32) return _mm512_load_ps(values);
+  const __m256i halves = _mm256_load_si256(reinterpret_cast<const __m256i*>(values));
+  if (dtype == DType::kF16) return _mm512_cvtph_ps(halves);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+// 16 signed bytes.
+inline __m512 Widen(const std::byte* codes) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
+}
+
+// A group's, of all outputs. Products of F16 and factors are exact, so an offset is rounded once.
+inline __m512 LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group) {
+  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype);
+  return _mm512_mul_ps(LoadFloats(panel + layout.block_scales_at(group), DType::kF16),
+                       Widen(panel + layout.scale_factors_at(group)));
+}
+inline __m512 LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, __m512 scales) {
+  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32);
+  const __m512 zero = _mm512_set1_ps(static_cast<float>(layout.blocks->zero));
+  const __m512 minimums = LoadFloats(panel + layout.block_scales_at(group) + kLineBytes / 2, DType::kF16);
+  return _mm512_fnmadd_ps(minimums, Widen(panel + layout.minimum_factors_at(group)), _mm512_mul_ps(zero, scales));
 }
 
 inline __m512i Broadcast(const std::byte* x) {
@@ -55,19 +73,17 @@ inline __m512i Broadcast(const std::byte* x) {
   return _mm512_set1_epi32(bits);
 }
 
-// 16 signed bytes.
-inline __m512 Widen(const std::byte* codes) {
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes))));
-}
-
 // The sums of a group of codes and every row. The group's size is known to the compiler, so that a row's values stand
 // at a constant distance from the first row's.
 template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
 struct Sums;
 
+// The lines that are unpacked together, and their inputs.
+constexpr int64_t UnitLines(int bits) { return bits == 6 ? 3 : 1; }
+constexpr int64_t UnitInputs(int bits) { return UnitLines(bits) * 32 / bits; }
+
 template <int kBits, int kGroupSize, int kRows>
 struct Sums<kBits, true, kGroupSize, kRows> {
-  static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
   static constexpr int64_t kRowBytes = kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512i values[kRows];
 
@@ -75,21 +91,29 @@ struct Sums<kBits, true, kGroupSize, kRows> {
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) values[r] = _mm512_set1_epi32(rows[r]->start);
   }
-  void Add(const std::byte* line, const std::byte* x) {
-    const __m512i codes = _mm512_load_si512(line);
+  void Add(const std::byte* lines, const std::byte* x) {
+    const __m512i codes = _mm512_load_si512(lines), half = _mm512_set1_epi8(15);
     if constexpr (kBits == 8) {
-#pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], codes, Broadcast(x + r * kRowBytes));
+      AddCodes(codes, x);
+    } else if constexpr (kBits == 4) {
+      AddCodes(_mm512_and_si512(codes, half), x);
+      AddCodes(_mm512_and_si512(_mm512_srli_epi16(codes, 4), half), x + 4);
     } else {
-      const __m512i half = _mm512_set1_epi8(15);
-      const __m512i low = _mm512_and_si512(codes, half);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), half);
-#pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], low, Broadcast(x + r * kRowBytes));
-#pragma GCC unroll 32
-      for (int r = 0; r < kRows; ++r)
-        values[r] = _mm512_dpbusd_epi32(values[r], high, Broadcast(x + r * kRowBytes + 4));
+      const __m512i second = _mm512_load_si512(lines + kLineBytes), upper = _mm512_load_si512(lines + 2 * kLineBytes);
+      const auto join = [half](__m512i lower, __m512i shifted_upper) {
+        const __m512i two = _mm512_and_si512(shifted_upper, _mm512_set1_epi8(0x30));
+        return _mm512_ternarylogic_epi32(lower, half, two, 0xea);  // (lower & half) | two
+      };
+      AddCodes(join(codes, _mm512_slli_epi16(upper, 4)), x);
+      AddCodes(join(_mm512_srli_epi16(codes, 4), _mm512_slli_epi16(upper, 2)), x + 4);
+      AddCodes(join(second, upper), x + 8);
+      AddCodes(join(_mm512_srli_epi16(second, 4), _mm512_srli_epi16(upper, 2)), x + 12);
     }
+  }
+  // Of four inputs.
+  void AddCodes(__m512i codes, const std::byte* x) {
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) values[r] = _mm512_dpbusd_epi32(values[r], codes, Broadcast(x + r * kRowBytes));
   }
   __m512 AddTo(__m512 total, int r, __m512 scales, const RowGroup& row) const {
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(values[r]), _mm512_mul_ps(scales, _mm512_set1_ps(row.scale)), total);
@@ -98,7 +122,6 @@ struct Sums<kBits, true, kGroupSize, kRows> {
 
 template <int kBits, int kGroupSize, int kRows>
 struct Sums<kBits, false, kGroupSize, kRows> {
-  static constexpr int64_t kLineInputs = kBits == 8 ? 4 : 8;
   static constexpr int64_t kRowBytes = 2 * kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512 values[kRows];
 
@@ -106,12 +129,23 @@ struct Sums<kBits, false, kGroupSize, kRows> {
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) values[r] = _mm512_setzero_ps();
   }
-  void Add(const std::byte* line, const std::byte* x) {
+  void Add(const std::byte* lines, const std::byte* x) {
     if constexpr (kBits == 8) {
       for (int pair = 0; pair < 2; ++pair) {
-        const __m512 first = Widen(line + pair * 32), second = Widen(line + pair * 32 + 16);
+        const __m512 first = Widen(lines + pair * 32), second = Widen(lines + pair * 32 + 16);
         AddPair(_mm512_cvtne2ps_pbh(second, first), x + pair * 4);
       }
+    } else if constexpr (kBits == 6) {
+      const __m512i first = _mm512_load_si512(lines), second = _mm512_load_si512(lines + kLineBytes);
+      const __m512i upper = _mm512_load_si512(lines + 2 * kLineBytes);
+      AddPair(LookUp(first, _mm512_slli_epi16(upper, 4)), x);
+      AddPair(LookUp(_mm512_srli_epi16(first, 4), _mm512_slli_epi16(upper, 2)), x + 4);
+      AddPair(LookUp(_mm512_srli_epi16(first, 8), upper), x + 8);
+      AddPair(LookUp(_mm512_srli_epi16(first, 12), _mm512_srli_epi16(upper, 2)), x + 12);
+      AddPair(LookUp(second, _mm512_srli_epi16(upper, 4)), x + 16);
+      AddPair(LookUp(_mm512_srli_epi16(second, 4), _mm512_srli_epi16(upper, 6)), x + 20);
+      AddPair(LookUp(_mm512_srli_epi16(second, 8), _mm512_srli_epi16(upper, 8)), x + 24);
+      AddPair(LookUp(_mm512_srli_epi16(second, 12), _mm512_srli_epi16(upper, 10)), x + 28);
     } else {
       // bf16 of -8 to 7, twice: the instruction looks at five bits, and so the bits above a code need no mask.
       alignas(64) static constexpr uint16_t kValues[32] = {
@@ -119,12 +153,24 @@ struct Sums<kBits, false, kGroupSize, kRows> {
           0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
           0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
       const __m512i table = _mm512_load_si512(kValues);
-      const __m512i words = _mm512_load_si512(line);
+      const __m512i words = _mm512_load_si512(lines);
       AddPair((__m512bh)_mm512_permutexvar_epi16(words, table), x);
       AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table), x + 4);
       AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table), x + 8);
       AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table), x + 12);
     }
+  }
+  // bf16 of the codes of 6 bits: bits 0 to 3 of `lower`, and bits 4 and 5 of `upper`. The instruction looks at six
+  // bits.
+  static __m512bh LookUp(__m512i lower, __m512i upper) {
+    alignas(64) static constexpr std::array<uint16_t, 64> kValues = [] {
+      std::array<uint16_t, 64> values = {};
+      for (int code = 0; code < 64; ++code) values[code] = Bf16FromFloat(static_cast<float>(code - 32));
+      return values;
+    }();
+    const __m512i codes = _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), lower, upper, 0xca);  // 15 ? lower : upper
+    return (__m512bh)_mm512_permutex2var_epi16(_mm512_load_si512(kValues.data()), codes,
+                                               _mm512_load_si512(kValues.data() + 32));
   }
   void AddPair(__m512bh weights, const std::byte* x) {
 #pragma GCC unroll 32
@@ -141,8 +187,7 @@ template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
 void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) {
   using GroupSums = Sums<kBits, kInt8Rows, kGroupSize, kRows>;
   constexpr int64_t kRowBytes = GroupSums::kRowBytes;
-  constexpr int64_t kNumLines = kGroupSize / GroupSums::kLineInputs;
-  constexpr int64_t kLineRowBytes = GroupSums::kLineInputs * (kInt8Rows ? 1 : 2);
+  constexpr int64_t kUnitBytes = UnitLines(kBits) * kLineBytes, kUnitInputs = UnitInputs(kBits);
   constexpr int64_t kBytesAhead = BytesAhead(kRows);
   const IntegerPanels layout = *tile.integers;
   __m512 totals[kRows];
@@ -161,17 +206,21 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
     GroupSums group_sums;
     group_sums.Start(rows);
 #pragma GCC unroll 4
-    for (int64_t line = 0; line < kNumLines; ++line) {
-      if constexpr (kBytesAhead != 0) _mm_prefetch(lines + line * kLineBytes + kBytesAhead, _MM_HINT_T0);
-      group_sums.Add(lines + line * kLineBytes, x + line * kLineRowBytes);
+    for (int64_t unit = 0; unit < kGroupSize / kUnitInputs; ++unit, lines += kUnitBytes) {
+      if constexpr (kBytesAhead != 0) {
+        for (int64_t at = 0; at < kUnitBytes; at += kLineBytes) _mm_prefetch(lines + at + kBytesAhead, _MM_HINT_T0);
+      }
+      group_sums.Add(lines, x + unit * kUnitInputs * (kInt8Rows ? 1 : 2));
     }
-    const std::byte* scales = panel + layout.scales_at(group);
-    if constexpr (kBytesAhead != 0) _mm_prefetch(scales + kBytesAhead, _MM_HINT_T0);
-    const __m512 group_scales = LoadScales(scales, layout.scale_dtype);
+    if constexpr (kBytesAhead != 0) {
+      const int64_t scales_at = layout.blocks ? layout.scale_factors_at(group) : layout.scales_at(group);
+      _mm_prefetch(panel + scales_at + kBytesAhead, _MM_HINT_T0);
+    }
+    const __m512 group_scales = LoadScales(layout, panel, group);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) totals[r] = group_sums.AddTo(totals[r], r, group_scales, *rows[r]);
     if (layout.has_offsets) {
-      const __m512 group_offsets = LoadScales(panel + layout.offsets_at(group), DType::kF32);
+      const __m512 group_offsets = LoadOffsets(layout, panel, group, group_scales);
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
         totals[r] = _mm512_fmadd_ps(group_offsets, _mm512_set1_ps(rows[r]->sum), totals[r]);
@@ -253,16 +302,24 @@ const MatMulKernel& Kernel() {
 
 template <int kBits, bool kInt8Rows>
 const MatMulKernel& KernelOfGroups(int64_t group_size) {
-  switch (group_size) {
-    case 16:
-      return Kernel<kBits, kInt8Rows, 16>();
-    case 32:
-      return Kernel<kBits, kInt8Rows, 32>();
-    case 64:
-      return Kernel<kBits, kInt8Rows, 64>();
+  if (group_size == 16) return Kernel<kBits, kInt8Rows, 16>();
+  if constexpr (kBits != 6) {  // NarrowGroups
+    if (group_size == 64) return Kernel<kBits, kInt8Rows, 64>();
+    if (group_size == 128) return Kernel<kBits, kInt8Rows, 128>();
+  }
+  FT_CHECK(group_size == 32);
+  return Kernel<kBits, kInt8Rows, 32>();
+}
+
+template <bool kInt8Rows>
+const MatMulKernel& KernelOf(const IntegerPanels& panels) {
+  switch (panels.bits) {
+    case 4:
+      return KernelOfGroups<4, kInt8Rows>(panels.group_size);
+    case 6:
+      return KernelOfGroups<6, kInt8Rows>(panels.group_size);
     default:
-      FT_CHECK(group_size == 128);
-      return Kernel<kBits, kInt8Rows, 128>();
+      return KernelOfGroups<8, kInt8Rows>(panels.group_size);
   }
 }
 
@@ -270,9 +327,7 @@ const MatMulKernel& KernelOfGroups(int64_t group_size) {
 
 const MatMulKernel& Avx512IntegerKernel(const IntegerPanels& panels) {
   FT_CHECK(panels.order == Avx512OrderOf(panels.int8_rows));
-  const auto kernel_of = panels.bits == 8 ? (panels.int8_rows ? KernelOfGroups<8, true> : KernelOfGroups<8, false>)
-                                          : (panels.int8_rows ? KernelOfGroups<4, true> : KernelOfGroups<4, false>);
-  return kernel_of(panels.group_size);
+  return panels.int8_rows ? KernelOf<true>(panels) : KernelOf<false>(panels);
 }
 
 }  // namespace foretoken::kernels::cpu

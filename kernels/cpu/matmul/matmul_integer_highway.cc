@@ -25,27 +25,61 @@ using FloatTag = hn::CappedTag<float, kPanelWidth>;
 using BitsTag = hn::RebindToUnsigned<FloatTag>;
 using IntTag = hn::RebindToSigned<FloatTag>;
 using HalfTag = hn::Rebind<uint16_t, FloatTag>;
+using F16Tag = hn::Rebind<hwy::float16_t, FloatTag>;
+using ByteTag = hn::Rebind<int8_t, FloatTag>;
 using Vector = hn::Vec<FloatTag>;
 inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
 inline constexpr int kVectors = kPanelWidth / kLanes;  // of a panel
 // A row has sums and totals in registers.
 inline constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 8 : HWY_MAX(4 / kVectors, 1);
 
-HWY_INLINE Vector LoadScales(const std::byte* scales, DType dtype, int64_t i) {
-  if (dtype == DType::kF32) return hn::Load(FloatTag(), reinterpret_cast<const float*>(scales) + i);
-  const auto halves = hn::Load(HalfTag(), reinterpret_cast<const uint16_t*>(scales) + i);
+// From output i of the panel on.
+HWY_INLINE Vector LoadFloats(const std::byte* values, DType dtype, int64_t i) {
+  if (dtype == DType::kF32) return hn::Load(FloatTag(), reinterpret_cast<const float*>(values) + i);
+  const auto halves = hn::Load(HalfTag(), reinterpret_cast<const uint16_t*>(values) + i);
+  if (dtype == DType::kF16) return hn::PromoteTo(FloatTag(), hn::BitCast(F16Tag(), halves));
   return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(BitsTag(), halves)));
+}
+
+HWY_INLINE Vector LoadFactors(const std::byte* factors, int64_t i) {
+  const auto bytes = hn::Load(ByteTag(), reinterpret_cast<const int8_t*>(factors) + i);
+  return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), bytes));
+}
+
+// A group's. Products of F16 and factors are exact, so an offset is rounded once.
+HWY_INLINE Vector LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group, int64_t i) {
+  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype, i);
+  return hn::Mul(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, i),
+                 LoadFactors(panel + layout.scale_factors_at(group), i));
+}
+HWY_INLINE Vector LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, int64_t i,
+                              Vector scales) {
+  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32, i);
+  const Vector minimums = hn::Mul(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, kPanelWidth + i),
+                                  LoadFactors(panel + layout.minimum_factors_at(group), i));
+  return hn::Sub(hn::Mul(hn::Set(FloatTag(), static_cast<float>(layout.blocks->zero)), scales), minimums);
+}
+
+// Where code i of a unit of lines lies: a line, and the lowest bit in its lanes. The lower halves of four bytes come
+// before the higher ones.
+template <int kBits>
+constexpr int LineOf(int i) {
+  return kBits == 8 ? 0 : i / 8;
+}
+template <int kBits>
+constexpr int ShiftOf(int i) {
+  return kBits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i % 8 / 4);
 }
 
 // A panel's output lanes [kLanes * vector, ...), for all rows.
 template <int kBits, int kRows>
 HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, int vector, float* sums) {
-  constexpr int kLineInputs = kBits == 8 ? 4 : 8;
+  constexpr int kUnitLines = kBits == 6 ? 3 : 1, kUnitInputs = kUnitLines * 32 / kBits;
   const IntegerPanels& layout = *tile.integers;
   const FloatTag float_tag;
   const BitsTag bits_tag;
   const IntTag int_tag;
-  const auto mask = hn::Set(bits_tag, (1u << kBits) - 1);
+  const auto mask = hn::Set(bits_tag, kBits == 8 ? 0xffu : 15u), upper_mask = hn::Set(bits_tag, 3u);
   const auto center = hn::Set(int_tag, 1 << (kBits - 1));
   const int64_t row_floats = layout.group_size + static_cast<int64_t>(sizeof(RowGroup) / sizeof(float));
   Vector totals[kRows];
@@ -59,13 +93,16 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
     Vector group_sums[kRows];
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(float_tag);
-    for (int64_t input = 0; input < layout.group_size; input += kLineInputs) {
-      auto codes = hn::Load(bits_tag, lines + input / kLineInputs * kPanelWidth + vector * kLanes);
+    for (int64_t input = 0; input < layout.group_size; input += kUnitInputs, lines += kUnitLines * kPanelWidth) {
+      const auto load = [&](int line) { return hn::Load(bits_tag, lines + line * kPanelWidth + vector * kLanes); };
+      const auto upper = load(kUnitLines - 1);
 #pragma GCC unroll 32
-      for (int i = 0; i < kLineInputs; ++i) {
-        // Of 4 bits, the low halves of the four bytes come first.
-        const int shift = kBits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i / 4);
-        const auto code = hn::And(hn::ShiftRightSame(codes, shift), mask);
+      for (int i = 0; i < kUnitInputs; ++i) {
+        auto code = hn::And(hn::ShiftRightSame(load(LineOf<kBits>(i)), ShiftOf<kBits>(i)), mask);
+        if constexpr (kBits == 6) {
+          const auto two = hn::And(hn::ShiftRightSame(upper, 8 * (i % 4) + 2 * (i / 4)), upper_mask);
+          code = hn::Or(code, hn::ShiftLeft<4>(two));
+        }
         const Vector weight = hn::ConvertTo(float_tag, hn::Sub(hn::BitCast(int_tag, code), center));
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
@@ -73,13 +110,13 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
         }
       }
     }
-    const Vector scales = LoadScales(panel + layout.scales_at(group), layout.scale_dtype, vector * kLanes);
+    const Vector scales = LoadScales(layout, panel, group, vector * kLanes);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
       totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(float_tag, row->scale)), totals[r]);
       if (layout.has_offsets) {
-        const Vector offsets = LoadScales(panel + layout.offsets_at(group), DType::kF32, vector * kLanes);
+        const Vector offsets = LoadOffsets(layout, panel, group, vector * kLanes, scales);
         totals[r] = hn::MulAdd(offsets, hn::Set(float_tag, row->sum), totals[r]);
       }
     }
@@ -116,7 +153,10 @@ const MatMulKernel* Kernel() {
   return &kKernel;
 }
 
-const MatMulKernel* KernelOfBits(int bits) { return bits == 8 ? Kernel<8>() : Kernel<4>(); }
+const MatMulKernel* KernelOfBits(int bits) {
+  if (bits == 6) return Kernel<6>();
+  return bits == 8 ? Kernel<8>() : Kernel<4>();
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -98,11 +98,18 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
 GroupedRows RowsOf(const IntegerPanels& layout) {
   return {kPanelWidth,
           layout.num_groups * layout.group_size,
-          {.bits = layout.bits, .group_size = layout.group_size, .has_offsets = layout.has_offsets}};
+          {.bits = layout.bits,
+           .group_size = layout.group_size,
+           .has_offsets = layout.has_offsets,
+           .blocks = layout.blocks}};
 }
 
 void Pack(const GroupedRows& rows, const IntegerPanels& layout, std::byte* panel) {
-  PackIntegers(layout, {.codes = rows.codes.data(), .scales = rows.scales.data(), .offsets = rows.offsets.data()},
+  PackIntegers(layout,
+               {.codes = rows.codes.data(),
+                .scales = rows.scales.data(),
+                .offsets = rows.offsets.data(),
+                .factors = &rows.factors},
                panel);
 }
 
@@ -163,8 +170,21 @@ size_t NumBytes(int64_t out_features, int64_t in_features) {
          static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
 }
 
-// How the weight keeps integers; unset: it keeps bf16.
-std::optional<IntegerPanels> PanelsOf(const WeightSource& source, int64_t in_features, Isa isa) {
+// The largest group that a kernel takes and that never spans two of the file's, and what else kernels ask for.
+IntegerGroups NarrowGroups(IntegerGroups groups, int64_t first_input) {
+  const int64_t stored_size = groups.group_size;
+  groups.group_size = groups.bits == 6 ? 32 : 128;
+  while (stored_size % groups.group_size != 0 || first_input % groups.group_size != 0) groups.group_size /= 2;
+  if (groups.blocks &&
+      (groups.group_size != stored_size || first_input % (groups.blocks->num_groups * groups.group_size) != 0)) {
+    groups.blocks.reset();
+  }
+  return groups;
+}
+
+// How the weight keeps integers; unset: it keeps bf16. `stored` is how it keeps those of the source's stored parts.
+std::optional<IntegerPanels> PanelsOf(const WeightSource& source, const std::optional<IntegerGroups>& stored,
+                                      int64_t in_features, Isa isa) {
   const Quantization& quantization = source.quantization;
   IntegerPanels panels = {.bits = quantization.weights == WeightQuantization::kInt8 ? 8 : 4,
                           .group_size = quantization.group_size,
@@ -172,21 +192,68 @@ std::optional<IntegerPanels> PanelsOf(const WeightSource& source, int64_t in_fea
                           .order = HasAvx512Integers(isa, quantization.int8_rows)
                                        ? Avx512OrderOf(quantization.int8_rows)
                                        : IntegerOrder::kQuads};
-  if (!source.stored.empty()) {
-    const int64_t first_input = source.inputs ? source.inputs->begin : 0;
-    const std::optional<IntegerGroups> stored = CommonGroups(source.stored);
-    FT_CHECK(stored.has_value() && KeepsIntegers(*stored, first_input));
+  if (stored) {
     panels.bits = stored->bits;
-    // The largest group that a kernel takes and that never spans two of the file's.
-    panels.group_size = 128;
-    while (stored->group_size % panels.group_size != 0 || first_input % panels.group_size != 0) panels.group_size /= 2;
-    panels.scale_dtype = stored->scale_dtype == DType::kBF16 ? DType::kBF16 : DType::kF32;
+    panels.group_size = stored->group_size;
+    panels.scale_dtype = stored->scale_dtype;
+    panels.blocks = stored->blocks;
     panels.has_offsets = stored->has_offsets;
   } else if (quantization.weights == WeightQuantization::kNone) {
     return std::nullopt;
   }
   panels.num_groups = CeilDiv(in_features, panels.group_size);
   return panels;
+}
+
+// The parts have one layout: if they are stored, that of `stored`.
+std::unique_ptr<CpuWeight> PrepareAlike(const WeightSource& source, const std::optional<IntegerGroups>& stored,
+                                        ThreadPool& pool, Isa isa) {
+  const int64_t num_inputs = source.parts.empty() ? source.stored[0].matrix->shape()[1] : source.parts[0].shape[1];
+  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
+  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
+  int64_t out_features = 0;
+  size_t source_bytes = 0;
+  for (const ConstTensorView& part : source.parts) {
+    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
+    out_features += part.shape[0];
+    source_bytes += part.num_bytes();  // all inputs, because unused inputs are released too
+  }
+  for (const StoredPart& part : source.stored) {
+    FT_CHECK(part.matrix->shape()[1] == num_inputs);
+    out_features += part.rows.size();
+    source_bytes += part.rows.size() * num_inputs;
+  }
+  FT_CHECK(out_features > 0);
+  const std::optional<IntegerPanels> panels = PanelsOf(source, stored, inputs.size(), isa);
+  std::span<const int32_t> input_order;
+  if (!source.stored.empty()) input_order = source.stored[0].matrix->input_order();
+  FT_CHECK(input_order.empty() || inputs.size() == num_inputs);
+  auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels, input_order)
+                       : std::make_unique<CpuWeight>(out_features, inputs.size());
+  const auto pack = !source.stored.empty() ? CopyPanel : panels ? QuantizePanel : PackPanel;
+  const int64_t num_panels = weight->num_panels();
+  const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
+  const int64_t task_panels = CeilDiv(num_panels, num_tasks);
+  pool.ParallelFor(CeilDiv(num_panels, task_panels), [&](int64_t task, int) {
+    const int64_t first = task * task_panels;
+    const int64_t last = std::min(first + task_panels, num_panels);
+    Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
+    for (int64_t panel = first; panel < last; ++panel) pack(source, panel, *weight);
+    Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
+  });
+  return weight;
+}
+
+int64_t SumOfOutputs(std::span<const std::unique_ptr<CpuWeight>> stack) {
+  int64_t num_outputs = 0;
+  for (const auto& weight : stack) num_outputs += weight->out_features();
+  return num_outputs;
+}
+
+size_t SumOfBytes(std::span<const std::unique_ptr<CpuWeight>> stack) {
+  size_t num_bytes = 0;
+  for (const auto& weight : stack) num_bytes += weight->num_bytes();
+  return num_bytes;
 }
 
 }  // namespace
@@ -208,43 +275,37 @@ CpuWeight::CpuWeight(int64_t out_features, int64_t in_features, const IntegerPan
       panel_bytes_(integers.num_bytes()),
       pages_(num_bytes()) {}
 
+CpuWeight::CpuWeight(std::vector<std::unique_ptr<CpuWeight>> stack)
+    : Weight(SumOfOutputs(stack), stack[0]->in_features(), SumOfBytes(stack)), stack_(std::move(stack)) {}
+
+std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input) {
+  const std::optional<IntegerGroups> common = CommonGroups(parts);
+  if (!common || common->group_size % 16 != 0 || first_input % 16 != 0 || (common->is_reordered && first_input != 0)) {
+    return {};
+  }
+  const bool stay_apart = std::all_of(parts.begin(), parts.end() - 1,
+                                      [](const StoredPart& part) { return part.rows.size() % kPanelWidth == 0; });
+  std::vector<IntegerGroups> kept;
+  for (const StoredPart& part : parts) {
+    kept.push_back(NarrowGroups(stay_apart ? *part.matrix->groups() : *common, first_input));
+  }
+  return kept;
+}
+
 std::unique_ptr<CpuWeight> PrepareWeight(const WeightSource& source, ThreadPool& pool, Isa isa) {
   FT_CHECK(source.quantization.weights != WeightQuantization::kFp8);
   FT_CHECK(source.parts.empty() != source.stored.empty());
-  const int64_t num_inputs = source.parts.empty() ? source.stored[0].matrix->shape()[1] : source.parts[0].shape[1];
-  const IndexRange inputs = source.inputs.value_or(IndexRange{.begin = 0, .end = num_inputs});
-  FT_CHECK(inputs.begin >= 0 && inputs.begin < inputs.end && inputs.end <= num_inputs);
-  int64_t out_features = 0;
-  size_t source_bytes = 0;
-  for (const ConstTensorView& part : source.parts) {
-    FT_CHECK(part.shape.rank == 2 && part.shape[1] == num_inputs && part.dtype != DType::kI32);
-    out_features += part.shape[0];
-    source_bytes += part.num_bytes();  // all inputs, because unused inputs are released too
+  if (source.stored.empty()) return PrepareAlike(source, std::nullopt, pool, isa);
+  const std::vector<IntegerGroups> kept = KeptGroups(source.stored, source.inputs ? source.inputs->begin : 0);
+  FT_CHECK(!kept.empty());
+  std::vector<std::unique_ptr<CpuWeight>> stack;
+  for (size_t first = 0, end = 0; first < kept.size(); first = end) {
+    while (end < kept.size() && kept[end] == kept[first]) ++end;
+    WeightSource alike = source;
+    alike.stored = source.stored.subspan(first, end - first);
+    stack.push_back(PrepareAlike(alike, kept[first], pool, isa));
   }
-  for (const StoredPart& part : source.stored) {
-    FT_CHECK(part.matrix->shape()[1] == num_inputs);
-    out_features += part.rows.size();
-    source_bytes += part.rows.size() * num_inputs;
-  }
-  FT_CHECK(out_features > 0);
-  const std::optional<IntegerPanels> panels = PanelsOf(source, inputs.size(), isa);
-  std::span<const int32_t> input_order;
-  if (!source.stored.empty()) input_order = source.stored[0].matrix->input_order();
-  FT_CHECK(input_order.empty() || inputs.size() == num_inputs);
-  auto weight = panels ? std::make_unique<CpuWeight>(out_features, inputs.size(), *panels, input_order)
-                       : std::make_unique<CpuWeight>(out_features, inputs.size());
-  const auto pack = !source.stored.empty() ? CopyPanel : panels ? QuantizePanel : PackPanel;
-  const int64_t num_panels = weight->num_panels();
-  const int64_t num_tasks = std::clamp<int64_t>(CeilDiv(source_bytes, kTaskBytes), 1, num_panels);
-  const int64_t task_panels = CeilDiv(num_panels, num_tasks);
-  pool.ParallelFor(CeilDiv(num_panels, task_panels), [&](int64_t task, int) {
-    const int64_t first = task * task_panels;
-    const int64_t last = std::min(first + task_panels, num_panels);
-    Tell(source.fetch, source.parts, first * kPanelWidth, last * kPanelWidth);
-    for (int64_t panel = first; panel < last; ++panel) pack(source, panel, *weight);
-    Tell(source.release, source.parts, first * kPanelWidth, last * kPanelWidth);
-  });
-  return weight;
+  return stack.size() == 1 ? std::move(stack[0]) : std::make_unique<CpuWeight>(std::move(stack));
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,7 +28,10 @@ class CpuWeight final : public Weight {
   // `input_order` as in StoredMatrix.
   CpuWeight(int64_t out_features, int64_t in_features, const IntegerPanels& integers,
             std::span<const int32_t> input_order = {});
+  // Weights of the same inputs, one below the other. It has no panels of its own.
+  explicit CpuWeight(std::vector<std::unique_ptr<CpuWeight>> stack);
 
+  std::span<const std::unique_ptr<CpuWeight>> stack() const { return stack_; }
   int64_t num_panels() const { return num_panels_; }
   int64_t padded_in_features() const { return padded_in_features_; }
   size_t panel_bytes() const { return panel_bytes_; }
@@ -46,19 +50,19 @@ class CpuWeight final : public Weight {
 
   std::optional<IntegerPanels> integers_;
   std::vector<int32_t> input_order_;
-  int64_t num_panels_;
-  int64_t padded_in_features_;
-  size_t panel_bytes_;
+  std::vector<std::unique_ptr<CpuWeight>> stack_;
+  int64_t num_panels_ = 0;
+  int64_t padded_in_features_ = 0;
+  size_t panel_bytes_ = 0;
   Pages pages_;
 };
 
 // Every Weight that this backend gets is a CpuWeight.
 inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<const CpuWeight*>(weight); }
 
-// Groups of 16 integers and multiples of it. Groups in an order of their own must be taken whole.
-constexpr bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
-  return groups.group_size % 16 == 0 && first_input % 16 == 0;
-}
+// As Backend::KeptGroups. It keeps groups of 16 integers and multiples of it; inputs in an order of their own must be
+// taken whole. Parts of different groups stay apart if each begins with a panel. Otherwise all have common groups.
+std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input);
 
 // Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the
 // memory in use never exceeds the packed weight and a MiB per thread. If a release reads the rows once more, that work

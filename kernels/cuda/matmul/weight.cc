@@ -159,10 +159,11 @@ PackedWeight LayoutOf(const WeightSource& source, int64_t num_outputs, const Ind
   PackedWeight layout = {
       .num_outputs = num_outputs, .num_inputs = inputs.size(), .group_size = source.quantization.group_size};
   if (!source.stored.empty()) {
-    const std::optional<IntegerGroups> groups = CommonGroups(source.stored);
-    FT_CHECK(groups.has_value() && KeepsIntegers(*groups, inputs.begin));
+    const std::optional<IntegerGroups> common = CommonGroups(source.stored);
+    const std::optional<IntegerGroups> groups = common ? KeptGroups(*common, inputs.begin) : std::nullopt;
+    FT_CHECK(groups.has_value());
     layout.format = groups->bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4;
-    layout.group_size = GroupSizeOf(*groups, inputs.begin);
+    layout.group_size = groups->group_size;
     layout.has_offsets = groups->has_offsets;
     return layout;
   }
@@ -194,9 +195,13 @@ size_t ScaleBytes(const PackedWeight& layout) {
 
 }  // namespace
 
-bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input) {
-  return (groups.bits == 4 || groups.bits == 8) && GroupSizeOf(groups, first_input) >= kLeastGroupSize &&
-         !groups.is_reordered;
+std::optional<IntegerGroups> KeptGroups(const IntegerGroups& groups, int64_t first_input) {
+  IntegerGroups kept = {.bits = groups.bits == 4 ? 4 : 8,
+                        .group_size = GroupSizeOf(groups, first_input),
+                        .has_offsets = groups.has_offsets};
+  const bool has_bits = groups.bits == 4 || groups.bits == 6 || groups.bits == 8;
+  if (!has_bits || groups.is_reordered || kept.group_size < kLeastGroupSize) return std::nullopt;
+  return kept;
 }
 
 CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)

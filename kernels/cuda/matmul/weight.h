@@ -42,8 +42,9 @@ inline constexpr int kMaxArrivals = 256;
 // Every Weight that this backend gets is a CudaWeight.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }
 
-// Whether a weight keeps such integers, from the input `first_input` on.
-bool KeepsIntegers(const IntegerGroups& groups, int64_t first_input);
+// How a weight keeps integers of such groups, from the input `first_input` on; unset: it does not. Those of 6 bits take
+// 8, and scales are f32.
+std::optional<IntegerGroups> KeptGroups(const IntegerGroups& groups, int64_t first_input);
 
 // Copies the parts one after another, a few MiB at a time, and releases each piece before it fetches the next.
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device);

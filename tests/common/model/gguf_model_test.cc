@@ -229,12 +229,15 @@ TEST(GgufModel, OfMixedTypesKeepsIntegersEverywhere) {
     return 8.0 * static_cast<double>(weight->num_bytes()) /
            static_cast<double>(weight->out_features() * weight->in_features());
   };
-  EXPECT_EQ(bits(weights.embed), 10);  // 8 and a scale for 16 values
+  // Two F16 for 256 values, and for each group a factor of 8 bits, or two.
+  constexpr double kFour = 4 + 32.0 / 256 + 2 * 8.0 / 32, kSix = 6 + 32.0 / 256 + 8.0 / 16;
+  EXPECT_EQ(bits(weights.embed), kSix);
   for (const LayerWeights& layer : weights.layers) {
-    EXPECT_EQ(bits(layer.qkv), 12);  // 8, a scale and an offset
-    EXPECT_EQ(bits(layer.o), 6);
-    EXPECT_EQ(bits(layer.gate_up), 6);
-    EXPECT_EQ(bits(layer.down), 10);
+    const double share_of_v = static_cast<double>(config.num_kv_heads) / (config.num_heads + 2 * config.num_kv_heads);
+    EXPECT_EQ(bits(layer.qkv), kFour * (1 - share_of_v) + kSix * share_of_v);
+    EXPECT_EQ(bits(layer.o), kFour);
+    EXPECT_EQ(bits(layer.gate_up), kFour);
+    EXPECT_EQ(bits(layer.down), kSix);
   }
   EXPECT_EQ(GgufLogits(twin.path, 2).size(), 24u);
 }

@@ -135,6 +135,37 @@ TEST_P(GgufMatrix, HoldsTheValuesInItsIntegers) {
     if (groups.scale_dtype == kernels::DType::kBF16) {
       ASSERT_EQ(kernels::FloatFromBf16(kernels::Bf16FromFloat(scales[i / groups.group_size])), scale);
     }
+    if (groups.scale_dtype == kernels::DType::kF16 && std::isfinite(scale)) {
+      ASSERT_EQ(kernels::FloatFromF16(kernels::F16FromFloat(scales[i / groups.group_size])), scale);
+    }
+  }
+}
+
+// The products of the factors are the scales and offsets, to the last bit.
+TEST_P(GgufMatrix, HoldsItsScalesInFactors) {
+  const StoredGguf stored(GetParam(), bytes_, "q");
+  const kernels::IntegerGroups groups = stored.weight.stored->groups().value();
+  EXPECT_EQ(groups.blocks.has_value(), GetParam().name.ends_with("_K"));
+  if (!groups.blocks) return;
+  const int64_t num_groups = kRows * kColumns / groups.group_size;
+  std::vector<uint8_t> codes(kRows * kColumns);
+  std::vector<float> scales(num_groups), offsets(num_groups);
+  stored.weight.stored->ReadGroups(0, kRows, codes.data(), scales.data(), offsets.data());
+  kernels::ScaleFactors factors;
+  stored.weight.stored->ReadFactors(0, 5, factors);
+  stored.weight.stored->ReadFactors(5, kRows - 5, factors);
+  ASSERT_EQ(factors.scale_factors.size(), scales.size());
+  ASSERT_EQ(factors.minimum_factors.size(), scales.size());
+  ASSERT_EQ(factors.scales.size() * groups.blocks->num_groups, scales.size());
+  ASSERT_EQ(factors.minimums.size(), factors.scales.size());
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const size_t block = i / groups.blocks->num_groups;
+    const float scale = kernels::FloatFromF16(factors.scales[block]) * factors.scale_factors[i];
+    ASSERT_EQ(scale, scales[i]) << i;
+    if (!groups.has_offsets) continue;
+    ASSERT_EQ(groups.blocks->zero * scale - kernels::FloatFromF16(factors.minimums[block]) * factors.minimum_factors[i],
+              offsets[i])
+        << i;
   }
 }
 
@@ -146,7 +177,8 @@ TEST(GgufMatrices, StayIntegersOnTheCpu) {
   const kernels::MadeBackend made = kernels::MakeBackend({.device = "cpu", .num_threads = 1});
   for (const GgufType& type : reference::GgufTypes()) {
     const StoredGguf stored(type, RandomBlocks(type, kRows * kColumns / type.block_values, 3), "output");
-    EXPECT_TRUE(made.backend->KeepsIntegers(*stored.weight.stored->groups(), 0)) << type.name;
+    const kernels::StoredPart part = {stored.weight.stored.get(), {0, kRows}};
+    EXPECT_EQ(made.backend->KeptGroups({&part, 1}, 0), std::vector{*stored.weight.stored->groups()}) << type.name;
   }
 }
 

@@ -193,13 +193,15 @@ TEST_F(IntegerWeightTest, TakesTheMemoryOfItsCodesAndScales) {
   EXPECT_EQ(Stored({&part, 1}).integers->num_bytes(), 256 * 1024 / 2 + 256 * 8 * sizeof(float));
 }
 
-TEST(KeepsIntegers, TakesGroupsOfAMultipleOf16InputsFromSuchAMultipleOn) {
-  EXPECT_TRUE(KeepsIntegers({.bits = 4, .group_size = 32}, 0));
-  EXPECT_TRUE(KeepsIntegers({.bits = 8, .group_size = 4864}, 96));
-  EXPECT_TRUE(KeepsIntegers({.bits = 8, .group_size = 48}, 16));
-  EXPECT_FALSE(KeepsIntegers({.bits = 8, .group_size = 24}, 0));
-  EXPECT_FALSE(KeepsIntegers({.bits = 4, .group_size = 32}, 8));
-  EXPECT_FALSE(KeepsIntegers({.bits = 3, .group_size = 32}, 0));
+TEST(KeptGroups, AreOfAMultipleOf16InputsFromSuchAMultipleOn) {
+  EXPECT_TRUE(KeptGroups({.bits = 4, .group_size = 32}, 0).has_value());
+  EXPECT_TRUE(KeptGroups({.bits = 8, .group_size = 4864}, 96).has_value());
+  EXPECT_TRUE(KeptGroups({.bits = 8, .group_size = 48}, 16).has_value());
+  EXPECT_FALSE(KeptGroups({.bits = 8, .group_size = 24}, 0).has_value());
+  EXPECT_FALSE(KeptGroups({.bits = 4, .group_size = 32}, 8).has_value());
+  EXPECT_FALSE(KeptGroups({.bits = 3, .group_size = 32}, 0).has_value());
+  EXPECT_EQ(KeptGroups({.bits = 6, .group_size = 16, .scale_dtype = DType::kF16, .blocks = ScaleBlocks{16, 0}}, 0),
+            (IntegerGroups{.bits = 8, .group_size = 16}));
 }
 
 }  // namespace

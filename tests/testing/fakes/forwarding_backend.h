@@ -25,8 +25,9 @@ class ForwardingBackend : public kernels::Backend {
   kernels::Quantization weight_quantization() const override { return backend_->weight_quantization(); }
   kernels::Quantization head_quantization() const override { return backend_->head_quantization(); }
   kernels::KvCacheDtype kv_cache_dtype() const override { return backend_->kv_cache_dtype(); }
-  bool KeepsIntegers(const kernels::IntegerGroups& groups, int64_t first_input) const override {
-    return backend_->KeepsIntegers(groups, first_input);
+  std::vector<kernels::IntegerGroups> KeptGroups(std::span<const kernels::StoredPart> parts,
+                                                 int64_t first_input) const override {
+    return backend_->KeptGroups(parts, first_input);
   }
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
