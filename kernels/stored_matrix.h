@@ -18,7 +18,7 @@ namespace foretoken::kernels {
 // Consecutive groups of a row whose scales and offsets are products, in exact arithmetic:
 //   scale = scale of the block * factor,   offset = zero * scale - minimum of the block * factor.
 struct ScaleBlocks {
-  int64_t num_groups = 0;  // of a block; divides the number of groups, and is a power of two
+  int64_t num_groups = 0;  // of a block; divides the number of groups
   int zero = 0;
 
   friend bool operator==(const ScaleBlocks&, const ScaleBlocks&) = default;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/matmul/integer_panels.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -132,41 +133,36 @@ auto PackGroupOf(int bits) {
   }
 }
 
-void PackFactors(const IntegerPanels& layout, const ScaleFactors& from, std::byte* panel) {
-  const int64_t block_groups = layout.blocks->num_groups,
-                num_blocks = static_cast<int64_t>(from.scales.size()) / kOutputs;
-  for (int output = 0; output < kOutputs; ++output) {
-    for (int64_t block = 0; block < num_blocks; ++block) {
-      auto* const scales = reinterpret_cast<uint16_t*>(panel + layout.block_scales_at(block * block_groups));
-      scales[output] = from.scales[output * num_blocks + block];
-      scales[kOutputs + output] = from.minimums[output * num_blocks + block];
-    }
-    for (int64_t group = 0; group < layout.num_groups; ++group) {
-      const int64_t source = output * layout.num_groups + group;
-      panel[layout.scale_factors_at(group) + output] = static_cast<std::byte>(from.scale_factors[source]);
-      if (!layout.has_offsets) continue;
-      panel[layout.minimum_factors_at(group) + output] = static_cast<std::byte>(from.minimum_factors[source]);
-    }
-  }
+void StoreFactors(const ScaleFactors& from, const IntegerPanels& layout, int output, int64_t group,
+                  const GroupCursor<std::byte>& at) {
+  const int64_t num_blocks = static_cast<int64_t>(from.scales.size()) / kOutputs;
+  const int64_t block = output * num_blocks + group / layout.blocks->num_groups;
+  auto* const scales = reinterpret_cast<uint16_t*>(at.block());
+  scales[output] = from.scales[block];
+  scales[kOutputs + output] = from.minimums[block];
+  const int64_t source = output * layout.num_groups + group;
+  at.scales()[output] = static_cast<std::byte>(from.scale_factors[source]);
+  if (layout.has_offsets) at.offsets()[output] = static_cast<std::byte>(from.minimum_factors[source]);
 }
 
 struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
 
-ScaleAndOffset LoadOf(const IntegerPanels& layout, const std::byte* panel, int64_t group, int output) {
+ScaleAndOffset LoadOf(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int output) {
   ScaleAndOffset of;
   if (!layout.blocks) {
-    of.scale = LoadScale(layout.scale_dtype, panel + layout.scales_at(group), output);
-    if (layout.has_offsets) of.offset = LoadScale(DType::kF32, panel + layout.offsets_at(group), output);
+    of.scale = LoadScale(layout.scale_dtype, at.scales(), output);
+    if (layout.has_offsets) of.offset = LoadScale(DType::kF32, at.offsets(), output);
     return of;
   }
-  const std::byte* const block = panel + layout.block_scales_at(group);
-  const auto factor = [&](int64_t at) { return static_cast<float>(static_cast<int8_t>(panel[at + output])); };
-  of.scale = LoadScale(DType::kF16, block, output) * factor(layout.scale_factors_at(group));
+  const auto factor = [output](const std::byte* of_group) {
+    return static_cast<float>(static_cast<int8_t>(of_group[output]));
+  };
+  of.scale = LoadScale(DType::kF16, at.block(), output) * factor(at.scales());
   if (layout.has_offsets) {
     of.offset = static_cast<float>(layout.blocks->zero) * of.scale -
-                LoadScale(DType::kF16, block, kOutputs + output) * factor(layout.minimum_factors_at(group));
+                LoadScale(DType::kF16, at.block(), kOutputs + output) * factor(at.offsets());
   }
   return of;
 }
@@ -176,30 +172,36 @@ ScaleAndOffset LoadOf(const IntegerPanels& layout, const std::byte* panel, int64
 void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::byte* panel) {
   const auto pack_group = layout.order == IntegerOrder::kQuads ? PackGroupOf<IntegerOrder::kQuads>(layout.bits)
                                                                : PackGroupOf<IntegerOrder::kPairs>(layout.bits);
-  if (layout.blocks) PackFactors(layout, *from.factors, panel);
   for (int output = 0; output < kOutputs; ++output) {
-    for (int64_t group = 0; group < layout.num_groups; ++group) {
+    GroupCursor<std::byte> at(layout, panel, 0);
+    for (int64_t group = 0; group < layout.num_groups; ++group, at.Next()) {
       const int64_t source = output * layout.num_groups + group;
-      pack_group(from.codes + source * layout.group_size, layout.group_size, output, panel + layout.codes_at(group));
-      if (layout.blocks) continue;
-      StoreScale(layout.scale_dtype, from.scales[source], panel + layout.scales_at(group), output);
-      if (layout.has_offsets) StoreScale(DType::kF32, from.offsets[source], panel + layout.offsets_at(group), output);
+      pack_group(from.codes + source * layout.group_size, layout.group_size, output, at.codes());
+      if (layout.blocks) {
+        StoreFactors(*from.factors, layout, output, group, at);
+        continue;
+      }
+      StoreScale(layout.scale_dtype, from.scales[source], at.scales(), output);
+      if (layout.has_offsets) StoreScale(DType::kF32, from.offsets[source], at.offsets(), output);
     }
   }
 }
 
 void ReadValues(const IntegerPanels& layout, const std::byte* panel, int output, int64_t count, float* values) {
   const uint8_t flip = Flip(layout);
-  ScaleAndOffset of;
-  for (int64_t input = 0; input < count; ++input) {
-    const int64_t group = input / layout.group_size, within = input % layout.group_size;
-    if (within == 0) of = LoadOf(layout, panel, group, output);
-    const std::byte* const codes = panel + layout.codes_at(group);
-    const auto bits_at = [&](const Place& place) { return static_cast<uint8_t>(codes[place.byte]) >> place.shift; };
-    int code = bits_at(PlaceOf(layout, output, within)) & (layout.bits == 8 ? 0xff : 15);
-    if (layout.bits == 6) code |= (bits_at(UpperPlaceOf(layout, output, within)) & 3) << 4;
-    values[input] = of.scale * static_cast<float>((code ^ flip) - layout.center());
-    if (layout.has_offsets) values[input] += of.offset;
+  GroupCursor<const std::byte> at(layout, panel, 0);
+  for (int64_t begin = 0; begin < count; begin += layout.group_size, at.Next()) {
+    const ScaleAndOffset of = LoadOf(layout, at, output);
+    const auto bits_at = [&](const Place& place) {
+      return static_cast<uint8_t>(at.codes()[place.byte]) >> place.shift;
+    };
+    for (int64_t input = 0; input < std::min(layout.group_size, count - begin); ++input) {
+      int code = bits_at(PlaceOf(layout, output, input)) & (layout.bits == 8 ? 0xff : 15);
+      if (layout.bits == 6) code |= (bits_at(UpperPlaceOf(layout, output, input)) & 3) << 4;
+      float& value = values[begin + input];
+      value = of.scale * static_cast<float>((code ^ flip) - layout.center());
+      if (layout.has_offsets) value += of.offset;
+    }
   }
 }
 

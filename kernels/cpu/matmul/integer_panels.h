@@ -11,7 +11,6 @@
 //                                             factors of minimums [groups][16] if there are offsets.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -43,43 +42,70 @@ struct IntegerPanels {
   IntegerOrder order = IntegerOrder::kQuads;
 
   int center() const { return 1 << (bits - 1); }
-  // Where the codes, scales and offsets of a group begin, in bytes. Codes and offsets are aligned to 64.
-  int64_t codes_at(int64_t group) const {
-    return chunk_at(group) + table_bytes() + within_chunk(group) * group_code_bytes();
+  int64_t chunk_groups() const { return blocks ? blocks->num_groups : 2; }
+  int64_t chunk_bytes() const { return table_bytes() + chunk_groups() * group_code_bytes(); }
+  int64_t group_code_bytes() const { return group_size * 2 * bits; }
+  // A multiple of 64.
+  int64_t table_bytes() const {
+    if (!blocks) return chunk_groups() * (scale_bytes() + offset_bytes());
+    return (kBlockBytes + chunk_groups() * (scale_bytes() + offset_bytes()) + 63) / 64 * 64;
   }
-  int64_t scales_at(int64_t group) const { return chunk_at(group) + group % 2 * scale_bytes(); }
-  int64_t offsets_at(int64_t group) const { return chunk_at(group) + 2 * scale_bytes() + group % 2 * kOffsetBytes; }
-  // With blocks. The block's minimum follows its scale.
-  int64_t block_scales_at(int64_t group) const { return chunk_at(group); }
-  int64_t scale_factors_at(int64_t group) const {
-    return chunk_at(group) + kBlockBytes + within_chunk(group) * kFactorBytes;
-  }
-  int64_t minimum_factors_at(int64_t group) const { return scale_factors_at(group) + chunk_groups() * kFactorBytes; }
-
+  // Of a group, in its table: 16 floats or, with blocks, 16 factors.
+  int64_t scale_bytes() const { return 16 * (blocks ? 1 : static_cast<int64_t>(SizeOf(scale_dtype))); }
+  int64_t offset_bytes() const { return has_offsets ? 16 * (blocks ? 1 : static_cast<int64_t>(sizeof(float))) : 0; }
   size_t num_bytes() const {
     const int64_t num_chunks = (num_groups + chunk_groups() - 1) / chunk_groups();
     return static_cast<size_t>(num_groups * group_code_bytes() + num_chunks * table_bytes());
   }
 
- private:
-  // Of 16 outputs.
-  static constexpr int64_t kOffsetBytes = 16 * sizeof(float);
-  static constexpr int64_t kBlockBytes = 2 * 16 * sizeof(uint16_t);
-  static constexpr int64_t kFactorBytes = 16;
+  static constexpr int64_t kBlockBytes = 2 * 16 * sizeof(uint16_t);  // a block's scale and minimum
+};
 
-  int64_t group_code_bytes() const { return group_size * 2 * bits; }
-  int64_t scale_bytes() const { return 16 * static_cast<int64_t>(SizeOf(scale_dtype)); }
-  int64_t chunk_groups() const { return blocks ? blocks->num_groups : 2; }
-  int64_t table_bytes() const {
-    if (blocks) return (kBlockBytes + blocks->num_groups * kFactorBytes * (has_offsets ? 2 : 1) + 63) / 64 * 64;
-    return 2 * (scale_bytes() + (has_offsets ? kOffsetBytes : 0));
+// Goes from group to group of a panel. Codes and offsets of floats are aligned to 64.
+template <typename Byte>
+class GroupCursor {
+ public:
+  GroupCursor(const IntegerPanels& layout, Byte* panel, int64_t group)
+      : chunk_groups_(layout.chunk_groups()),
+        chunk_bytes_(layout.chunk_bytes()),
+        table_bytes_(layout.table_bytes()),
+        code_bytes_(layout.group_code_bytes()),
+        scale_bytes_(layout.scale_bytes()),
+        offset_bytes_(layout.offset_bytes()),
+        scales_at_(layout.blocks ? IntegerPanels::kBlockBytes : 0) {
+    const int64_t before = group % chunk_groups_;
+    StartChunk(panel + group / chunk_groups_ * chunk_bytes_);
+    for (int64_t i = 0; i < before; ++i) Next();
   }
-  // A chunk's groups are a power of two.
-  int64_t within_chunk(int64_t group) const { return group & (chunk_groups() - 1); }
-  int64_t chunk_at(int64_t group) const {
-    return (group >> std::countr_zero(static_cast<uint64_t>(chunk_groups()))) *
-           (table_bytes() + chunk_groups() * group_code_bytes());
+
+  void Next() {
+    codes_ += code_bytes_;
+    scales_ += scale_bytes_;
+    offsets_ += offset_bytes_;
+    if (--groups_left_ == 0) StartChunk(chunk_ + chunk_bytes_);
   }
+
+  Byte* codes() const { return codes_; }
+  // With blocks, the block's scale [16] and minimum [16], and the factors of scales and minimums.
+  Byte* block() const { return chunk_; }
+  Byte* scales() const { return scales_; }
+  Byte* offsets() const { return offsets_; }
+
+ private:
+  void StartChunk(Byte* chunk) {
+    chunk_ = chunk;
+    codes_ = chunk + table_bytes_;
+    scales_ = chunk + scales_at_;
+    offsets_ = scales_ + chunk_groups_ * scale_bytes_;
+    groups_left_ = chunk_groups_;
+  }
+
+  int64_t chunk_groups_, chunk_bytes_, table_bytes_, code_bytes_, scale_bytes_, offset_bytes_, scales_at_;
+  Byte* chunk_;
+  Byte* codes_;
+  Byte* scales_;
+  Byte* offsets_;
+  int64_t groups_left_;
 };
 
 // A panel's integers, output by output. Either scales and offsets or, with blocks, factors.

@@ -51,18 +51,16 @@ inline __m256 LoadFactors(const std::byte* factors, int vector) {
 }
 
 // A group's, of a vector's outputs. Products of F16 and factors are exact, so an offset is rounded once.
-inline __m256 LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group, int vector) {
-  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype, vector);
-  return _mm256_mul_ps(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, vector),
-                       LoadFactors(panel + layout.scale_factors_at(group), vector));
+inline __m256 LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int vector) {
+  if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype, vector);
+  return _mm256_mul_ps(LoadFloats(at.block(), DType::kF16, vector), LoadFactors(at.scales(), vector));
 }
-inline __m256 LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, int vector,
+inline __m256 LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int vector,
                           __m256 scales) {
-  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32, vector);
+  if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32, vector);
   const __m256 zero = _mm256_set1_ps(static_cast<float>(layout.blocks->zero));
-  const __m256 minimums = LoadFloats(panel + layout.block_scales_at(group), DType::kF16, kVectors + vector);
-  return _mm256_fnmadd_ps(minimums, LoadFactors(panel + layout.minimum_factors_at(group), vector),
-                          _mm256_mul_ps(zero, scales));
+  const __m256 minimums = LoadFloats(at.block(), DType::kF16, kVectors + vector);
+  return _mm256_fnmadd_ps(minimums, LoadFactors(at.offsets(), vector), _mm256_mul_ps(zero, scales));
 }
 
 inline __m256i Broadcast(const std::byte* x) {
@@ -172,14 +170,16 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
       totals[v][r] = tile.first_input != 0 ? _mm256_load_ps(sums + r * tile.sums_stride + v * 8) : _mm256_setzero_ps();
     }
   }
-  for (int64_t group = tile.first_input / kGroupSize; group < tile.end_input / kGroupSize; ++group) {
+  const int64_t first_group = tile.first_input / kGroupSize;
+  GroupCursor<const std::byte> at(layout, panel, first_group);
+  for (int64_t group = first_group; group < tile.end_input / kGroupSize; ++group, at.Next()) {
     const std::byte* x = static_cast<const std::byte*>(tile.x) + group * kRows * kRowBytes;
     std::array<const RowGroup*, kRows> rows;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       rows[r] = reinterpret_cast<const RowGroup*>(x + (r + 1) * kRowBytes - static_cast<int64_t>(sizeof(RowGroup)));
     }
-    const std::byte* lines = panel + layout.codes_at(group);
+    const std::byte* lines = at.codes();
 #pragma GCC unroll 16
     for (int64_t line = 0; line < kGroupSize * 2 * kBits; line += kLineBytes) {
       _mm_prefetch(lines + line + kBytesAhead, _MM_HINT_T0);
@@ -188,14 +188,14 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
     for (int v = 0; v < kVectors; ++v) {
       GroupSums group_sums;
       group_sums.Compute(lines + v * kVectorBytes, x, rows);
-      const __m256 scales = LoadScales(layout, panel, group, v);
+      const __m256 scales = LoadScales(layout, at, v);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         totals[v][r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(group_sums.values[r]),
                                        _mm256_mul_ps(scales, _mm256_set1_ps(rows[r]->scale)), totals[v][r]);
       }
       if (!layout.has_offsets) continue;
-      const __m256 offsets = LoadOffsets(layout, panel, group, v, scales);
+      const __m256 offsets = LoadOffsets(layout, at, v, scales);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         totals[v][r] = _mm256_fmadd_ps(offsets, _mm256_set1_ps(rows[r]->sum), totals[v][r]);

@@ -55,16 +55,15 @@ inline __m512 Widen(const std::byte* codes) {
 }
 
 // A group's, of all outputs. Products of F16 and factors are exact, so an offset is rounded once.
-inline __m512 LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group) {
-  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype);
-  return _mm512_mul_ps(LoadFloats(panel + layout.block_scales_at(group), DType::kF16),
-                       Widen(panel + layout.scale_factors_at(group)));
+inline __m512 LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at) {
+  if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype);
+  return _mm512_mul_ps(LoadFloats(at.block(), DType::kF16), Widen(at.scales()));
 }
-inline __m512 LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, __m512 scales) {
-  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32);
+inline __m512 LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, __m512 scales) {
+  if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32);
   const __m512 zero = _mm512_set1_ps(static_cast<float>(layout.blocks->zero));
-  const __m512 minimums = LoadFloats(panel + layout.block_scales_at(group) + kLineBytes / 2, DType::kF16);
-  return _mm512_fnmadd_ps(minimums, Widen(panel + layout.minimum_factors_at(group)), _mm512_mul_ps(zero, scales));
+  const __m512 minimums = LoadFloats(at.block() + kLineBytes / 2, DType::kF16);
+  return _mm512_fnmadd_ps(minimums, Widen(at.offsets()), _mm512_mul_ps(zero, scales));
 }
 
 inline __m512i Broadcast(const std::byte* x) {
@@ -195,8 +194,10 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
   for (int r = 0; r < kRows; ++r) {
     totals[r] = tile.first_input != 0 ? _mm512_load_ps(sums + r * tile.sums_stride) : _mm512_setzero_ps();
   }
-  for (int64_t group = tile.first_input / kGroupSize; group < tile.end_input / kGroupSize; ++group) {
-    const std::byte* lines = panel + layout.codes_at(group);
+  const int64_t first_group = tile.first_input / kGroupSize;
+  GroupCursor<const std::byte> at(layout, panel, first_group);
+  for (int64_t group = first_group; group < tile.end_input / kGroupSize; ++group, at.Next()) {
+    const std::byte* lines = at.codes();
     const std::byte* x = static_cast<const std::byte*>(tile.x) + group * kRows * kRowBytes;
     std::array<const RowGroup*, kRows> rows;
 #pragma GCC unroll 32
@@ -212,15 +213,12 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
       }
       group_sums.Add(lines, x + unit * kUnitInputs * (kInt8Rows ? 1 : 2));
     }
-    if constexpr (kBytesAhead != 0) {
-      const int64_t scales_at = layout.blocks ? layout.scale_factors_at(group) : layout.scales_at(group);
-      _mm_prefetch(panel + scales_at + kBytesAhead, _MM_HINT_T0);
-    }
-    const __m512 group_scales = LoadScales(layout, panel, group);
+    if constexpr (kBytesAhead != 0) _mm_prefetch(at.scales() + kBytesAhead, _MM_HINT_T0);
+    const __m512 group_scales = LoadScales(layout, at);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) totals[r] = group_sums.AddTo(totals[r], r, group_scales, *rows[r]);
     if (layout.has_offsets) {
-      const __m512 group_offsets = LoadOffsets(layout, panel, group, group_scales);
+      const __m512 group_offsets = LoadOffsets(layout, at, group_scales);
 #pragma GCC unroll 32
       for (int r = 0; r < kRows; ++r) {
         totals[r] = _mm512_fmadd_ps(group_offsets, _mm512_set1_ps(rows[r]->sum), totals[r]);

@@ -47,16 +47,14 @@ HWY_INLINE Vector LoadFactors(const std::byte* factors, int64_t i) {
 }
 
 // A group's. Products of F16 and factors are exact, so an offset is rounded once.
-HWY_INLINE Vector LoadScales(const IntegerPanels& layout, const std::byte* panel, int64_t group, int64_t i) {
-  if (!layout.blocks) return LoadFloats(panel + layout.scales_at(group), layout.scale_dtype, i);
-  return hn::Mul(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, i),
-                 LoadFactors(panel + layout.scale_factors_at(group), i));
+HWY_INLINE Vector LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i) {
+  if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype, i);
+  return hn::Mul(LoadFloats(at.block(), DType::kF16, i), LoadFactors(at.scales(), i));
 }
-HWY_INLINE Vector LoadOffsets(const IntegerPanels& layout, const std::byte* panel, int64_t group, int64_t i,
+HWY_INLINE Vector LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i,
                               Vector scales) {
-  if (!layout.blocks) return LoadFloats(panel + layout.offsets_at(group), DType::kF32, i);
-  const Vector minimums = hn::Mul(LoadFloats(panel + layout.block_scales_at(group), DType::kF16, kPanelWidth + i),
-                                  LoadFactors(panel + layout.minimum_factors_at(group), i));
+  if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32, i);
+  const Vector minimums = hn::Mul(LoadFloats(at.block(), DType::kF16, kPanelWidth + i), LoadFactors(at.offsets(), i));
   return hn::Sub(hn::Mul(hn::Set(FloatTag(), static_cast<float>(layout.blocks->zero)), scales), minimums);
 }
 
@@ -87,9 +85,11 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
   for (int r = 0; r < kRows; ++r) {
     totals[r] = tile.first_input != 0 ? hn::Load(float_tag, sums + r * tile.sums_stride) : hn::Zero(float_tag);
   }
-  for (int64_t group = tile.first_input / layout.group_size; group < tile.end_input / layout.group_size; ++group) {
+  const int64_t first_group = tile.first_input / layout.group_size;
+  GroupCursor<const std::byte> at(layout, panel, first_group);
+  for (int64_t group = first_group; group < tile.end_input / layout.group_size; ++group, at.Next()) {
     const float* HWY_RESTRICT x = static_cast<const float*>(tile.x) + group * kRows * row_floats;
-    const auto* lines = reinterpret_cast<const uint32_t*>(panel + layout.codes_at(group));
+    const auto* lines = reinterpret_cast<const uint32_t*>(at.codes());
     Vector group_sums[kRows];
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(float_tag);
@@ -110,13 +110,13 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
         }
       }
     }
-    const Vector scales = LoadScales(layout, panel, group, vector * kLanes);
+    const Vector scales = LoadScales(layout, at, vector * kLanes);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
       totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(float_tag, row->scale)), totals[r]);
       if (layout.has_offsets) {
-        const Vector offsets = LoadOffsets(layout, panel, group, vector * kLanes, scales);
+        const Vector offsets = LoadOffsets(layout, at, vector * kLanes, scales);
         totals[r] = hn::MulAdd(offsets, hn::Set(float_tag, row->sum), totals[r]);
       }
     }
