@@ -19,7 +19,7 @@ namespace foretoken::kernels {
 //   scale = scale of the block * factor,   offset = zero * scale - minimum of the block * factor.
 struct ScaleBlocks {
   int64_t num_groups = 0;  // of a block; divides the number of groups
-  int zero = 0;
+  int zero = 0;            // the integer, in the file, that the code `center` stands for
 
   friend bool operator==(const ScaleBlocks&, const ScaleBlocks&) = default;
 };
@@ -32,8 +32,8 @@ struct IntegerGroups {
   bool has_offsets = false;
   // The type that holds every scale exactly: F32, F16 or BF16.
   DType scale_dtype = DType::kF32;
-  bool is_reordered = false;  // inputs are consecutive in the order of StoredMatrix::input_order
-  std::optional<ScaleBlocks> blocks;
+  bool is_reordered = false;          // inputs are consecutive in the order of StoredMatrix::input_order
+  std::optional<ScaleBlocks> blocks;  // set: scales and offsets are products (ReadFactors)
 
   friend bool operator==(const IntegerGroups&, const IntegerGroups&) = default;
 };

@@ -92,5 +92,11 @@ TEST(E4m3FromFloat, EndsAtTheLargest) {
   }
 }
 
+TEST(F16, ComesBackFromItsFloat) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    ASSERT_EQ(F16FromFloat(FloatFromF16(static_cast<uint16_t>(bits))), bits);
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::kernels

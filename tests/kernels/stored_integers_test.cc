@@ -135,7 +135,7 @@ class StoredIntegersTest : public ::testing::TestWithParam<Case> {
         pool_, GetParam().isa);
   }
 
-  // [num_rows, N] of rows that a seed gives; `out` has what is there before.
+  // Returns the product [num_rows, N] of random rows with the weight. Every element of `out` is 1 before.
   std::vector<float> Product(const CpuWeight& weight, int64_t num_rows, const MatMulArgs& args = {}) {
     std::vector<uint16_t> x;
     for (const float value : testing::RandomValues(1).Normals(num_rows * weight.in_features())) {

@@ -137,9 +137,8 @@ void StoreFactors(const ScaleFactors& from, const IntegerPanels& layout, int out
                   const GroupCursor<std::byte>& at) {
   const int64_t num_blocks = static_cast<int64_t>(from.scales.size()) / kOutputs;
   const int64_t block = output * num_blocks + group / layout.blocks->num_groups;
-  auto* const scales = reinterpret_cast<uint16_t*>(at.block());
-  scales[output] = from.scales[block];
-  scales[kOutputs + output] = from.minimums[block];
+  reinterpret_cast<uint16_t*>(at.block_scales())[output] = from.scales[block];
+  reinterpret_cast<uint16_t*>(at.block_minimums())[output] = from.minimums[block];
   const int64_t source = output * layout.num_groups + group;
   at.scales()[output] = static_cast<std::byte>(from.scale_factors[source]);
   if (layout.has_offsets) at.offsets()[output] = static_cast<std::byte>(from.minimum_factors[source]);
@@ -149,7 +148,7 @@ struct ScaleAndOffset {
   float scale = 0, offset = 0;
 };
 
-ScaleAndOffset LoadOf(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int output) {
+ScaleAndOffset LoadScaleAndOffset(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int output) {
   ScaleAndOffset of;
   if (!layout.blocks) {
     of.scale = LoadScale(layout.scale_dtype, at.scales(), output);
@@ -159,10 +158,10 @@ ScaleAndOffset LoadOf(const IntegerPanels& layout, const GroupCursor<const std::
   const auto factor = [output](const std::byte* of_group) {
     return static_cast<float>(static_cast<int8_t>(of_group[output]));
   };
-  of.scale = LoadScale(DType::kF16, at.block(), output) * factor(at.scales());
+  of.scale = LoadScale(DType::kF16, at.block_scales(), output) * factor(at.scales());
   if (layout.has_offsets) {
     of.offset = static_cast<float>(layout.blocks->zero) * of.scale -
-                LoadScale(DType::kF16, at.block(), kOutputs + output) * factor(at.offsets());
+                LoadScale(DType::kF16, at.block_minimums(), output) * factor(at.offsets());
   }
   return of;
 }
@@ -191,7 +190,7 @@ void ReadValues(const IntegerPanels& layout, const std::byte* panel, int output,
   const uint8_t flip = Flip(layout);
   GroupCursor<const std::byte> at(layout, panel, 0);
   for (int64_t begin = 0; begin < count; begin += layout.group_size, at.Next()) {
-    const ScaleAndOffset of = LoadOf(layout, at, output);
+    const ScaleAndOffset of = LoadScaleAndOffset(layout, at, output);
     const auto bits_at = [&](const Place& place) {
       return static_cast<uint8_t>(at.codes()[place.byte]) >> place.shift;
     };

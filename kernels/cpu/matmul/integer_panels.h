@@ -86,8 +86,10 @@ class GroupCursor {
   }
 
   Byte* codes() const { return codes_; }
-  // With blocks, the block's scale [16] and minimum [16], and the factors of scales and minimums.
-  Byte* block() const { return chunk_; }
+  // With blocks, of the group's block: F16 [16].
+  Byte* block_scales() const { return chunk_; }
+  Byte* block_minimums() const { return chunk_ + IntegerPanels::kBlockBytes / 2; }
+  // With blocks, the factors of scales and of minimums: signed bytes [16].
   Byte* scales() const { return scales_; }
   Byte* offsets() const { return offsets_; }
 

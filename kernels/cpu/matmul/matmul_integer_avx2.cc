@@ -53,13 +53,13 @@ inline __m256 LoadFactors(const std::byte* factors, int vector) {
 // A group's, of a vector's outputs. Products of F16 and factors are exact, so an offset is rounded once.
 inline __m256 LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int vector) {
   if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype, vector);
-  return _mm256_mul_ps(LoadFloats(at.block(), DType::kF16, vector), LoadFactors(at.scales(), vector));
+  return _mm256_mul_ps(LoadFloats(at.block_scales(), DType::kF16, vector), LoadFactors(at.scales(), vector));
 }
 inline __m256 LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int vector,
                           __m256 scales) {
   if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32, vector);
   const __m256 zero = _mm256_set1_ps(static_cast<float>(layout.blocks->zero));
-  const __m256 minimums = LoadFloats(at.block(), DType::kF16, kVectors + vector);
+  const __m256 minimums = LoadFloats(at.block_minimums(), DType::kF16, vector);
   return _mm256_fnmadd_ps(minimums, LoadFactors(at.offsets(), vector), _mm256_mul_ps(zero, scales));
 }
 

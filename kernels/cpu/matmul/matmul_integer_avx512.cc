@@ -57,12 +57,12 @@ inline __m512 Widen(const std::byte* codes) {
 // A group's, of all outputs. Products of F16 and factors are exact, so an offset is rounded once.
 inline __m512 LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at) {
   if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype);
-  return _mm512_mul_ps(LoadFloats(at.block(), DType::kF16), Widen(at.scales()));
+  return _mm512_mul_ps(LoadFloats(at.block_scales(), DType::kF16), Widen(at.scales()));
 }
 inline __m512 LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, __m512 scales) {
   if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32);
   const __m512 zero = _mm512_set1_ps(static_cast<float>(layout.blocks->zero));
-  const __m512 minimums = LoadFloats(at.block() + kLineBytes / 2, DType::kF16);
+  const __m512 minimums = LoadFloats(at.block_minimums(), DType::kF16);
   return _mm512_fnmadd_ps(minimums, Widen(at.offsets()), _mm512_mul_ps(zero, scales));
 }
 

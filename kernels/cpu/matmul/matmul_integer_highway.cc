@@ -49,12 +49,12 @@ HWY_INLINE Vector LoadFactors(const std::byte* factors, int64_t i) {
 // A group's. Products of F16 and factors are exact, so an offset is rounded once.
 HWY_INLINE Vector LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i) {
   if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype, i);
-  return hn::Mul(LoadFloats(at.block(), DType::kF16, i), LoadFactors(at.scales(), i));
+  return hn::Mul(LoadFloats(at.block_scales(), DType::kF16, i), LoadFactors(at.scales(), i));
 }
 HWY_INLINE Vector LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i,
                               Vector scales) {
   if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32, i);
-  const Vector minimums = hn::Mul(LoadFloats(at.block(), DType::kF16, kPanelWidth + i), LoadFactors(at.offsets(), i));
+  const Vector minimums = hn::Mul(LoadFloats(at.block_minimums(), DType::kF16, i), LoadFactors(at.offsets(), i));
   return hn::Sub(hn::Mul(hn::Set(FloatTag(), static_cast<float>(layout.blocks->zero)), scales), minimums);
 }
 

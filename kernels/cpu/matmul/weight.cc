@@ -182,7 +182,8 @@ IntegerGroups NarrowGroups(IntegerGroups groups, int64_t first_input) {
   return groups;
 }
 
-// How the weight keeps integers; unset: it keeps bf16. `stored` is how it keeps those of the source's stored parts.
+// Returns the layout of the weight's panels of integers. Unset: the weight keeps bf16. `stored` is set if the source
+// has stored parts, and is what KeptGroups says of them.
 std::optional<IntegerPanels> PanelsOf(const WeightSource& source, const std::optional<IntegerGroups>& stored,
                                       int64_t in_features, Isa isa) {
   const Quantization& quantization = source.quantization;

@@ -42,8 +42,8 @@ inline constexpr int kMaxArrivals = 256;
 // Every Weight that this backend gets is a CudaWeight.
 inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cast<const CudaWeight*>(weight); }
 
-// How a weight keeps integers of such groups, from the input `first_input` on; unset: it does not. Those of 6 bits take
-// 8, and scales are f32.
+// Returns the groups in which a weight keeps a file's integers, from the input `first_input` on. Codes of 6 bits become
+// codes of 8, and scales become f32. Unset: the weight keeps the integers' values as bf16.
 std::optional<IntegerGroups> KeptGroups(const IntegerGroups& groups, int64_t first_input);
 
 // Copies the parts one after another, a few MiB at a time, and releases each piece before it fetches the next.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -174,11 +175,16 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufMatrix, ::testing::ValuesIn(reference::GgufT
 
 // The table in docs/models.md says so.
 TEST(GgufMatrices, StayIntegersOnTheCpu) {
+  const std::map<std::string, double> bits = {{"Q8_0", 8.5}, {"IQ4_NL", 8.5}, {"Q6_K", 6.625}, {"Q5_K", 6.625},
+                                              {"Q5_0", 6.5}, {"MXFP4", 6.5},  {"Q5_1", 7.5},   {"Q4_K", 4.625},
+                                              {"Q4_0", 4.5}, {"Q4_1", 5.5}};
   const kernels::MadeBackend made = kernels::MakeBackend({.device = "cpu", .num_threads = 1});
   for (const GgufType& type : reference::GgufTypes()) {
     const StoredGguf stored(type, RandomBlocks(type, kRows * kColumns / type.block_values, 3), "output");
     const kernels::StoredPart part = {stored.weight.stored.get(), {0, kRows}};
     EXPECT_EQ(made.backend->KeptGroups({&part, 1}, 0), std::vector{*stored.weight.stored->groups()}) << type.name;
+    const auto weight = made.backend->PrepareWeight({.stored = {&part, 1}});
+    EXPECT_EQ(static_cast<double>(weight->num_bytes()) * 8 / (kRows * kColumns), bits.at(type.name)) << type.name;
   }
 }
 
