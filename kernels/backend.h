@@ -70,10 +70,15 @@ class Backend {
   virtual std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> /*parts*/, int64_t /*first_input*/) const {
     return {};
   }
-  // Whether it computes models with experts.
-  virtual bool HasExperts() const { return false; }
+  // Whether all experts of a layer must stay in memory, because the device itself chooses among them.
+  virtual bool keeps_all_experts() const { return false; }
   // Copies each part exactly once, into the device's own layout.
   virtual std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) = 0;
+  // Makes a set of a layer's experts, which all have equal shapes: expert(i) returns the i-th. If keeps_all_experts,
+  // each is asked for now, and must live as long as the set. Otherwise Experts asks for each one that a row chose, once
+  // and in ascending order, and it must live until the next is asked for.
+  virtual std::unique_ptr<ExpertSet> PrepareExperts(int32_t num_experts,
+                                                    std::function<Expert(int32_t expert)> expert) = 0;
   // Tries the ways to compute these products that give the same bits, and keeps the fastest for each. The caller tunes
   // before the first product, and before it allocates the products' inputs and outputs: the trials need memory. Returns
   // a line about the result for the log; empty: there was nothing to choose.
@@ -86,7 +91,7 @@ class Backend {
   virtual void RopeStoreKv(const RopeStoreKvArgs& args) = 0;
   virtual void Attention(const AttentionArgs& args) = 0;
   virtual void Glu(const GluArgs& args) = 0;
-  virtual void Experts(const ExpertsArgs& args) = 0;  // only if HasExperts
+  virtual void Experts(const ExpertsArgs& args) = 0;
   virtual void Activate(const ActivateArgs& args) = 0;
   virtual void RecurrentCell(const RecurrentCellArgs& args) = 0;
   virtual void SumRanks(const SumRanksArgs& args) = 0;

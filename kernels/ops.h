@@ -218,16 +218,20 @@ struct Expert {
   const float* down_bias = nullptr;     // [E], or null
 };
 
+// The experts of a layer in the backend's own form (Backend::PrepareExperts).
+class ExpertSet {
+ public:
+  virtual ~ExpertSet() = default;
+};
+
 // Each row goes through its experts, those with the num_chosen largest scores (sigmoid(score) + bias, if there is a
 // bias), ties to the lower index:
 //   out = sum over the row's experts of weight * scale * (down glu(gate_up x + gate_up_bias) + down_bias),
 // added in ascending order of the experts. An expert's weights are read once for all rows that chose it.
 struct ExpertsArgs {
-  ConstTensorView x;       // [T, E] bf16
-  ConstTensorView scores;  // [T, N] f32
-  // Returns the expert with this index; all experts have equal shapes. The op calls it once for each expert that a row
-  // chose, in ascending order. What it returned must stay valid until the next call.
-  std::function<Expert(int32_t expert)> expert;
+  ConstTensorView x;                   // [T, E] bf16
+  ConstTensorView scores;              // [T, N] f32
+  const ExpertSet* experts = nullptr;  // N
   int32_t num_chosen = 0;
   const float* bias = nullptr;  // [N] in the choice alone, for sigmoids; or null
   ExpertWeighting weighting = ExpertWeighting::kSoftmaxOverChosen;

@@ -104,11 +104,13 @@ absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional
     FT_ASSIGN_OR_RETURN(plan.sizes.emplace_back(), std::move(sizes));
   }
   const RankBytes most = MostBytes(plan.sizes);
-  if (most.largest > plan.max_rank_bytes) {
+  const bool keeps_all = source.ranks->backend(0).keeps_all_experts();
+  const size_t least_bytes = keeps_all ? most.all : most.largest;
+  if (least_bytes > plan.max_rank_bytes) {
     constexpr size_t kMiB = size_t{1} << 20;
-    return absl::InvalidArgumentError(absl::StrCat("--expert_memory_mb: expected at least ",
-                                                   (most.largest * num_ranks + kMiB - 1) / kMiB,
-                                                   ", which hold the model's largest expert, got ", *max_bytes / kMiB));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--expert_memory_mb: expected at least ", (least_bytes * num_ranks + kMiB - 1) / kMiB, ", which hold ",
+        keeps_all ? "all experts, as this device must" : "the model's largest expert", ", got ", *max_bytes / kMiB));
   }
   if (most.all <= plan.max_rank_bytes) plan.sizes.clear();
   return plan;

@@ -38,8 +38,8 @@ struct ExpertPlan {
 
 // `max_bytes` bounds the experts' packed matrices on all ranks together, in equal shares; unset: no bound. To know the
 // sizes it packs, where there is a bound, one expert of each kind.
-// Errors: INVALID_ARGUMENT names --expert_memory_mb if a rank's share does not hold its largest expert. And as
-// quantization::FindWeight.
+// Errors: INVALID_ARGUMENT names --expert_memory_mb if a rank's share does not hold its largest expert, or not all of
+// them where the backend keeps all. And as quantization::FindWeight.
 absl::StatusOr<ExpertPlan> PlanExperts(const ExpertSource& source, std::optional<size_t> max_bytes);
 
 // The store of a rank, for a plan that does not keep all.

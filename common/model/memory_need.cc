@@ -56,9 +56,7 @@ int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& gro
   return code_bytes + shape[0] * (num_groups + num_groups % 2) * group_bytes;
 }
 
-int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Quantization& layers,
-                    const kernels::Quantization& head, const KeptIntegers& kept,
-                    std::optional<int64_t> max_expert_bytes) {
+int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const KeptForms& forms) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
@@ -71,33 +69,35 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels:
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
     const kernels::Quantization quantization = routers.contains(weight.name) ? kernels::Quantization()
-                                               : is_vocabulary               ? head
-                                                                             : layers;
+                                               : is_vocabulary               ? forms.head
+                                                                             : forms.layers;
     int64_t& sum = experts.contains(weight.name) ? num_expert_bytes : num_bytes;
-    if (const auto found = kept.find(weight.name); found != kept.end()) {
+    if (const auto found = forms.integers.find(weight.name); found != forms.integers.end()) {
       sum += KeptBytes(weight.shape, found->second);
     } else {
       sum += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32 : MatrixBytes(weight.shape, quantization);
     }
   }
-  return num_bytes + std::min(num_expert_bytes, max_expert_bytes.value_or(num_expert_bytes));
+  return num_bytes + std::min(num_expert_bytes, forms.max_expert_bytes.value_or(num_expert_bytes));
 }
 
 // Counts, row by row, the tensors that TransformerRank's constructor makes on rank 0. A batch's integers are too few to
 // count. With FP8 it adds the widest of the rows that its products quantise, because products run one after another.
+// Beside these tensors a row is gathered for its experts: for one after another, or for all at once.
 int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                  const kernels::Quantization& quantization) {
+                  const KeptForms& forms) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
   int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
                       std::max(narrow.intermediate_size, narrow.experts.shared_size) * (2 * kF32 + kBf16);
-  if (quantization.weights == kernels::WeightQuantization::kFp8) {
+  if (forms.layers.weights == kernels::WeightQuantization::kFp8) {
     row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
   }
   const ExpertsConfig& experts = narrow.experts;
   if (experts.num_experts > 0) {
-    row_bytes += experts.num_experts * kF32 + experts.intermediate_size * (2 * kF32 + kBf16) +
-                 narrow.hidden_size * (kF32 + kBf16);
+    const int64_t num_gathered = forms.keeps_all_experts ? experts.num_chosen : 1;
+    row_bytes += experts.num_experts * kF32 +
+                 num_gathered * (experts.intermediate_size * (2 * kF32 + kBf16) + narrow.hidden_size * (kF32 + kBf16));
   }
   if (num_ranks > 1 || config.post_norms || config.residual_multiplier != 1 || experts.num_experts > 0) {
     row_bytes += num_ranks * narrow.hidden_size * kF32;
@@ -157,18 +157,16 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const q
 }
 
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks, const kernels::Quantization& layers,
-                                    const kernels::Quantization& head, kernels::KvCacheDtype kv_dtype,
-                                    const KeptIntegers& kept, std::optional<int64_t> max_expert_bytes) {
+                                    int32_t num_blocks, const KeptForms& forms) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim),
-                                   .dtype = kv_dtype};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, layers, head, kept, max_expert_bytes)),
+                                   .dtype = forms.kv_cache};
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, forms)),
           .kv_bytes = kv.num_bytes(),
-          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, layers))};
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, forms))};
 }
 
 }  // namespace foretoken::model

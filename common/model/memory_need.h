@@ -21,14 +21,19 @@ using KeptIntegers = absl::flat_hash_map<std::string, kernels::IntegerGroups>;
 absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks);
 
+// How the ranks' backends keep a model.
+struct KeptForms {
+  kernels::Quantization layers;
+  kernels::Quantization head;  // the vocabulary's matrices
+  KeptIntegers integers;
+  kernels::KvCacheDtype kv_cache = kernels::KvCacheDtype::kBf16;
+  std::optional<int64_t> max_expert_bytes;  // of a rank; unset: all experts are kept
+  bool keeps_all_experts = false;           // Backend::keeps_all_experts
+};
+
 // The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per
-// group; `kept` as they are stored; of experts at most max_expert_bytes), the K/V of `num_blocks` blocks, and the
-// tensors of a TransformerRank and of its products.
+// group), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks, const kernels::Quantization& layers = {},
-                                    const kernels::Quantization& head = {},
-                                    kernels::KvCacheDtype kv_dtype = kernels::KvCacheDtype::kBf16,
-                                    const KeptIntegers& kept = {},
-                                    std::optional<int64_t> max_expert_bytes = std::nullopt);
+                                    int32_t num_blocks, const KeptForms& forms = {});
 
 }  // namespace foretoken::model

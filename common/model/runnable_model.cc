@@ -43,23 +43,26 @@ TransformerOptions TransformerOptionsOf(const LoadOptions& options) {
 absl::StatusOr<kernels::MemoryNeed> NeedOf(const ExpertSource& source, const LoadOptions& options) {
   const int32_t num_ranks = source.ranks->num_ranks();
   const kernels::Backend& backend = source.ranks->backend(0);
-  FT_ASSIGN_OR_RETURN(const KeptIntegers kept, FindKeptIntegers(source.config, source.opened, backend, num_ranks));
-  std::optional<int64_t> max_expert_bytes;
-  if (options.max_expert_bytes) max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
-  return LargestRankNeed(source.config, num_ranks, TransformerOptionsOf(options), options.context.num_blocks,
-                         backend.weight_quantization(), backend.head_quantization(), backend.kv_cache_dtype(), kept,
-                         max_expert_bytes);
+  KeptForms forms = {.layers = backend.weight_quantization(),
+                     .head = backend.head_quantization(),
+                     .kv_cache = backend.kv_cache_dtype(),
+                     .keeps_all_experts = backend.keeps_all_experts()};
+  FT_ASSIGN_OR_RETURN(forms.integers, FindKeptIntegers(source.config, source.opened, backend, num_ranks));
+  if (options.max_expert_bytes) forms.max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
+  return LargestRankNeed(source.config, num_ranks, TransformerOptionsOf(options), options.context.num_blocks, forms);
 }
 
 // RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.
 absl::Status CheckMemory(const ExpertSource& source, const LoadOptions& options) {
   FT_ASSIGN_OR_RETURN(const kernels::MemoryNeed need, NeedOf(source, options));
   for (int rank = 0; rank < source.ranks->num_ranks(); ++rank) {
-    const std::optional<std::string> refusal = source.ranks->backend(rank).MemoryRefusal(need);
+    const kernels::Backend& backend = source.ranks->backend(rank);
+    const std::optional<std::string> refusal = backend.MemoryRefusal(need);
     if (!refusal.has_value()) continue;
-    const bool keeps_all_experts = source.config.experts.num_experts > 0 && !options.max_expert_bytes.has_value();
+    const bool may_keep_fewer =
+        source.config.experts.num_experts > 0 && !options.max_expert_bytes.has_value() && !backend.keeps_all_experts();
     return absl::ResourceExhaustedError(
-        absl::StrCat(*refusal, keeps_all_experts ? "; --expert_memory_mb keeps a part of the experts in memory" : ""));
+        absl::StrCat(*refusal, may_keep_fewer ? "; --expert_memory_mb keeps a part of the experts in memory" : ""));
   }
   return absl::OkStatus();
 }
@@ -175,10 +178,6 @@ absl::StatusOr<OpenedModel> OpenModel(const OpenOptions& options) {
   FT_ASSIGN_OR_RETURN(ModelConfig config, LoadModelConfig(options.directory));
   FT_RETURN_IF_ERROR(CheckTensorParallel(config, options.tensor_parallel));
   FT_ASSIGN_OR_RETURN(std::unique_ptr<parallel::RankGroup> ranks, MakeRanks(options.backend, options.tensor_parallel));
-  if (config.experts.num_experts > 0 && !ranks->backend(0).HasExperts()) {
-    return absl::UnimplementedError(absl::StrCat(options.directory, ": a model with experts expects --device=cpu, got ",
-                                                 ranks->backend(0).Describe()));
-  }
   Stopwatch stopwatch;
   FT_ASSIGN_OR_RETURN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::Load(options.directory));
   const double tokenizer_seconds = stopwatch.Lap();

@@ -70,7 +70,10 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   ffn_ = matrix(DType::kBF16, rows, mlp_size);
   if (shard_.rank == 0) logits_ = matrix(DType::kF32, options.max_logit_rows, config_.vocab_size);
   const int64_t num_experts = config_.experts.num_experts;
-  if (num_experts > 0) scores_ = matrix(DType::kF32, rows, num_experts);
+  if (num_experts > 0) {
+    scores_ = matrix(DType::kF32, rows, num_experts);
+    PrepareExperts();
+  }
   if (communicator_ != nullptr || AddsInTwoSteps(config_) || num_experts > 0) {
     hidden_pieces_ = matrix(DType::kF32, shard_.num_ranks, rows * config_.hidden_size);
   }
@@ -80,6 +83,18 @@ TransformerRank::TransformerRank(const ModelConfig& config, ModelWeights weights
   }
   logit_pieces_ = matrix(DType::kF32, shard_.rank == 0 ? shard_.num_ranks : 1,
                          options.max_logit_rows * std::ranges::max(logit_widths_));
+}
+
+void TransformerRank::PrepareExperts() {
+  ExpertStore* const store = weights_.experts.get();
+  experts_.resize(weights_.layers.size());
+  for (size_t layer = 0; layer < experts_.size(); ++layer) {
+    if (weights_.layers[layer].router == nullptr) continue;
+    const auto expert = [store, layer_idx = static_cast<int32_t>(layer)](int32_t expert_idx) {
+      return store->Get(layer_idx, expert_idx);
+    };
+    experts_[layer] = backend_.PrepareExperts(static_cast<int32_t>(config_.experts.num_experts), expert);
+  }
 }
 
 TransformerRank::Rotation TransformerRank::MakeRotation(const RopeConfig& rope) const {
@@ -277,10 +292,9 @@ void TransformerRank::RunExperts(int32_t layer_idx, int32_t num_rows) {
   const LayerWeights& layer = weights_.layers[layer_idx];
   const TensorView normed = normed_.rows(num_rows), scores = scores_.rows(num_rows);
   backend_.MatMul({.x = normed, .weight = layer.router.get(), .bias = layer.router_bias.f32(), .out = scores});
-  const auto expert = [this, layer_idx](int32_t expert_idx) { return weights_.experts->Get(layer_idx, expert_idx); };
   backend_.Experts({.x = normed,
                     .scores = scores,
-                    .expert = expert,
+                    .experts = experts_[layer_idx].get(),
                     .num_chosen = static_cast<int32_t>(config_.experts.num_chosen),
                     .bias = layer.choice_bias.f32(),
                     .weighting = config_.experts.weighting,

@@ -99,6 +99,7 @@ class TransformerRank {
   };
 
   std::string TuneProducts() const;
+  void PrepareExperts();
   Rotation MakeRotation(const RopeConfig& rope) const;
   const Rotation& RotationOf(int32_t layer_idx) const;
   std::optional<int32_t> RecordedRows(const ForwardBatch& batch) const;
@@ -123,6 +124,7 @@ class TransformerRank {
   Shard shard_;
   ModelConfig config_;  // of the rank
   ModelWeights weights_;
+  std::vector<std::unique_ptr<kernels::ExpertSet>> experts_;  // [L] of weights_.experts; null: the layer has none
   kernels::Backend& backend_;
   kernels::Communicator* communicator_;  // null: this is the only rank
   kernels::Recorder* recorder_;          // null: passes are not recorded

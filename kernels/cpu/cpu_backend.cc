@@ -79,6 +79,11 @@ std::unique_ptr<Weight> CpuBackend::PrepareWeight(const WeightSource& source) {
   return cpu::PrepareWeight(source, pool_, pin_.isa());
 }
 
+std::unique_ptr<ExpertSet> CpuBackend::PrepareExperts(int32_t /*num_experts*/,
+                                                      std::function<Expert(int32_t expert)> expert) {
+  return std::make_unique<CpuExperts>(std::move(expert));
+}
+
 void CpuBackend::Embed(const EmbedArgs& args) { cpu::Embed(args, pool_); }
 void CpuBackend::MatMul(const MatMulArgs& args) { cpu::MatMul(args, pin_.isa(), matmul_scratch_, pool_); }
 void CpuBackend::RmsNorm(const RmsNormArgs& args) { cpu::RmsNorm(args, pool_); }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,8 +44,8 @@ class CpuBackend final : public Backend {
   std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input) const override {
     return cpu::KeptGroups(parts, first_input);
   }
-  bool HasExperts() const override { return true; }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
+  std::unique_ptr<ExpertSet> PrepareExperts(int32_t num_experts, std::function<Expert(int32_t expert)> expert) override;
 
   void Embed(const EmbedArgs& args) override;
   void MatMul(const MatMulArgs& args) override;

@@ -101,7 +101,7 @@ Stages Carve(const Expert& expert, int64_t num_rows, Pages& scratch) {
 void RunExpert(const ExpertsArgs& args, std::span<const Choice> choices,
                const std::function<void(const MatMulArgs&)>& matmul, Pages& scratch, ThreadPool& pool) {
   const int64_t E = args.x.shape[1];
-  const Expert expert = args.expert(choices[0].expert);
+  const Expert expert = static_cast<const CpuExperts*>(args.experts)->expert(choices[0].expert);
   const auto num_rows = static_cast<int64_t>(choices.size());
   const Stages stages = Carve(expert, num_rows, scratch);
   ParallelForRows(num_rows, E, pool, [&](int64_t i) {

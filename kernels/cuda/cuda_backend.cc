@@ -21,6 +21,7 @@
 #include "kernels/cuda/draw/branch_rows.h"
 #include "kernels/cuda/draw/score_tokens.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/glu.h"
 #include "kernels/cuda/graph.h"
 #include "kernels/cuda/join_columns.h"
@@ -140,6 +141,11 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
+  bool keeps_all_experts() const override { return true; }
+  std::unique_ptr<ExpertSet> PrepareExperts(int32_t num_experts,
+                                            std::function<Expert(int32_t expert)> expert) override {
+    return cuda::PrepareExperts(num_experts, expert, device());
+  }
   std::string TuneProducts(std::span<const ProductUse> uses) override {
     device_->MakeCurrent();
     return SharesDevice() ? "" : products_.Tune(uses);
@@ -155,7 +161,7 @@ class CudaBackend final : public Backend {
   void RopeStoreKv(const RopeStoreKvArgs& args) override { cuda::RopeStoreKv(args, stream()); }
   void Attention(const AttentionArgs& args) override { cuda::Attention(args, stream()); }
   void Glu(const GluArgs& args) override { cuda::Glu(args, stream()); }
-  void Experts(const ExpertsArgs&) override { FT_CHECK(false); }
+  void Experts(const ExpertsArgs& args) override { cuda::Experts(args, stream()); }
   void Activate(const ActivateArgs& args) override { cuda::Activate(args, stream()); }
   void RecurrentCell(const RecurrentCellArgs& args) override { cuda::RecurrentCell(args, stream()); }
   void SumRanks(const SumRanksArgs& args) override { cuda::SumRanks(args, stream()); }

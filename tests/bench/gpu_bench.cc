@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares a GPU's work with the best that the GPU can do: a model of random weights in the shape of Llama 3.1 8B, in
-// bf16 and FP8, attention over long contexts, and the draw.
+// bf16 and FP8, attention over long contexts, a layer of experts, and the draw.
 //
 //   gpu_bench [--device=cuda] [--tokenizer=deploy/demo/target] [--layers=N] [--rounds=N] [--json]
 //
@@ -57,6 +57,8 @@ Sizes SizesFromFlags() {
   sizes.attention_context = 256;
   sizes.copy_bytes = size_t{4} << 20;
   sizes.matrix_size = 256;
+  sizes.expert_inputs = 128;
+  sizes.expert_width = 64;
   return sizes;
 }
 
@@ -66,6 +68,7 @@ struct Measured {
   std::vector<double> copy_rate, matrix_rate, attention_rate;  // bytes, operations, bytes per second
   std::vector<double> one_row, tree, batch, launch, prefill;   // seconds
   std::vector<double> greedy, keyed, top_p;                    // seconds
+  std::vector<double> expert_rate, expert_tree_rate;           // bytes per second
 };
 
 double OfBest(const std::vector<double>& rates, const std::vector<double>& best_rates) {
@@ -116,6 +119,7 @@ Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
   CopyBench copy(backend, sizes.copy_bytes);
   LargestProduct matrix(backend, sizes.matrix_size);
   AttentionBench attention(backend, sizes);
+  ExpertsBench experts(backend, sizes);
   DrawBench draw(backend, sizes);
   Measured measured;
   // The first round loads kernels and records passes.
@@ -129,6 +133,8 @@ Measured MeasureAll(Backend& backend, const Sizes& sizes, ModelBench& model) {
     measured.matrix_rate.push_back(matrix.FlopsPerSecond());
     measured.prefill.push_back(model.PrefillSeconds());
     measured.attention_rate.push_back(attention.BytesPerSecond());
+    measured.expert_rate.push_back(experts.TouchedBytes(1) / experts.Seconds(1));
+    measured.expert_tree_rate.push_back(experts.TouchedBytes(64) / experts.Seconds(64));
     measured.greedy.push_back(draw.Seconds({.temperature = 0}));
     measured.keyed.push_back(draw.Seconds({.temperature = 0.8f, .seed = 5}));
     measured.top_p.push_back(draw.Seconds({.temperature = 0.8f, .top_p = 0.9f, .seed = 5}));
@@ -172,6 +178,12 @@ void JudgeOps(const Measured& measured, double logit_bytes, Findings& findings) 
                 .value = OfBest(measured.attention_rate, measured.copy_rate),
                 .unit = "% of copy bandwidth",
                 .at_least = 80});
+  findings.Add({.what = "a layer of 128 experts, 8 of a row: weights read, one row",
+                .value = OfBest(measured.expert_rate, measured.copy_rate),
+                .unit = "% of copy bandwidth"});
+  findings.Add({.what = "  64 rows",
+                .value = OfBest(measured.expert_tree_rate, measured.copy_rate),
+                .unit = "% of copy bandwidth"});
   const double read_seconds = logit_bytes / Median(measured.copy_rate);
   const auto draw = [&](const char* what, const std::vector<double>& seconds, std::optional<double> at_most) {
     findings.Add({.what = absl::StrCat("64 rows of logits, ", what),
@@ -211,7 +223,8 @@ void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
 std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes& sizes) {
   if (made.backend == nullptr) return made.error;
   return made.backend->MemoryRefusal(model::LargestRankNeed(
-      sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes), made.backend->weight_quantization()));
+      sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes),
+      {.layers = made.backend->weight_quantization(), .keeps_all_experts = made.backend->keeps_all_experts()}));
 }
 
 // The same model with FP8 layers, after the rounds, for comparison.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workloads of gpu_bench. Each is an object that is made once and run in every round: copies, one large matrix
-// product, a model's steps and prefill, attention alone, the draw alone. All use the Backend, so any device can run
-// them.
+// product, a model's steps and prefill, attention alone, experts alone, the draw alone. All use the Backend, so any
+// device can run them.
 #pragma once
 
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +42,8 @@ struct Sizes {
   int32_t draw_rows = 64;
   size_t copy_bytes = size_t{4} << 30;
   int64_t matrix_size = 8192;
+  int64_t expert_inputs = 2048;
+  int64_t expert_width = 768;
 };
 
 // The seconds of one `work`, when several are enqueued before a wait.
@@ -289,6 +293,78 @@ class AttentionBench {
   kernels::Buffer buffer_;
   Tensor q_, out_;
   kernels::BatchView view_;
+};
+
+// A layer's experts in the shape of Qwen3-30B-A3B: 128 experts, of which a row takes 8.
+class ExpertsBench {
+ public:
+  ExpertsBench(Backend& backend, const Sizes& sizes)
+      : backend_(backend),
+        x_(backend, DType::kBF16, Shape(kMaxRows, sizes.expert_inputs)),
+        scores_(backend, DType::kF32, Shape(kNumTurns * kMaxRows, kNumExperts)),
+        out_(backend, DType::kF32, Shape(kMaxRows, sizes.expert_inputs)) {
+    testing::RandomValues random(4);
+    scores_of_turns_ = random.Normals(kNumTurns * kMaxRows * kNumExperts);
+    backend.Copy(scores_.view().data, scores_of_turns_.data(), scores_of_turns_.size() * sizeof(float),
+                 CopyKind::kToDevice);
+    const int64_t E = sizes.expert_inputs, F = sizes.expert_width;
+    std::vector<uint16_t> values(static_cast<size_t>(2 * F * E));
+    for (uint16_t& value : values) value = kernels::Bf16FromFloat(0.02f * random.Normal());
+    const auto prepare = [&](int64_t outputs, int64_t inputs) {
+      const kernels::ConstTensorView part = {values.data(), DType::kBF16, Shape(outputs, inputs)};
+      weights_.push_back(backend.PrepareWeight({.parts = {&part, 1}}));
+    };
+    for (int64_t expert = 0; expert < kNumExperts; ++expert) {
+      prepare(2 * F, E);
+      prepare(E, F);
+    }
+    experts_ = backend.PrepareExperts(kNumExperts, [&](int32_t expert) {
+      return kernels::Expert{.gate_up = weights_[2 * expert].get(), .down = weights_[2 * expert + 1].get()};
+    });
+    backend.Synchronize();
+  }
+
+  // Of a layer with so many rows, which choose anew in each turn, so that the second-level cache does not help.
+  double Seconds(int64_t num_rows) {
+    int64_t turn = 0;
+    const auto compute = [&] {
+      const float* scores = scores_.view().as<float>() + turn++ % kNumTurns * kMaxRows * kNumExperts;
+      backend_.Experts({.x = {x_.view().data, DType::kBF16, Shape(num_rows, x_.view().shape[1])},
+                        .scores = {scores, DType::kF32, Shape(num_rows, kNumExperts)},
+                        .experts = experts_.get(),
+                        .num_chosen = kNumChosen,
+                        .out = {out_.view().data, DType::kF32, Shape(num_rows, x_.view().shape[1])}});
+    };
+    return EnqueuedSeconds(backend_, kNumTurns, compute);
+  }
+  // The bytes of the experts that so many rows choose, on the average over the turns.
+  double TouchedBytes(int64_t num_rows) const {
+    int64_t num_touched = 0;
+    for (int64_t turn = 0; turn < kNumTurns; ++turn) {
+      std::set<int64_t> touched;
+      for (int64_t row = 0; row < num_rows; ++row) {
+        const float* scores = &scores_of_turns_[(turn * kMaxRows + row) * kNumExperts];
+        std::vector<int64_t> order(kNumExperts);
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::nth_element(order, order.begin() + kNumChosen, std::greater<>(),
+                                 [&](int64_t expert) { return scores[expert]; });
+        touched.insert(order.begin(), order.begin() + kNumChosen);
+      }
+      num_touched += static_cast<int64_t>(touched.size());
+    }
+    const size_t expert_bytes = weights_[0]->num_bytes() + weights_[1]->num_bytes();
+    return static_cast<double>(num_touched) / kNumTurns * static_cast<double>(expert_bytes);
+  }
+
+ private:
+  static constexpr int64_t kNumExperts = 128, kNumTurns = 16, kMaxRows = 64;
+  static constexpr int32_t kNumChosen = 8;
+
+  Backend& backend_;
+  Tensor x_, scores_, out_;
+  std::vector<float> scores_of_turns_;  // [turns, rows, experts]
+  std::vector<std::unique_ptr<kernels::Weight>> weights_;
+  std::unique_ptr<kernels::ExpertSet> experts_;
 };
 
 class DrawBench {

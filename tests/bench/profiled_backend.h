@@ -3,6 +3,8 @@
 // returns.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,6 +39,11 @@ class ProfiledBackend final : public kernels::Backend {
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }
+  bool keeps_all_experts() const override { return backend_->keeps_all_experts(); }
+  std::unique_ptr<kernels::ExpertSet> PrepareExperts(int32_t num_experts,
+                                                     std::function<kernels::Expert(int32_t)> expert) override {
+    return backend_->PrepareExperts(num_experts, std::move(expert));
+  }
 
   void Embed(const kernels::EmbedArgs& args) override {
     Time("embed", [&] { backend_->Embed(args); });
@@ -61,7 +68,6 @@ class ProfiledBackend final : public kernels::Backend {
   void Glu(const kernels::GluArgs& args) override {
     Time("silu", [&] { backend_->Glu(args); });
   }
-  bool HasExperts() const override { return backend_->HasExperts(); }
   void Experts(const kernels::ExpertsArgs& args) override {
     Time("experts", [&] { backend_->Experts(args); });
   }

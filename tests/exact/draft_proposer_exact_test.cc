@@ -10,7 +10,6 @@
 #include "tests/testing/fakes/over_the_wire.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/draft_model.h"
-#include "tests/testing/models/test_device.h"
 #include "tests/testing/models/tiny_models.h"
 
 namespace foretoken::verifier {
@@ -62,7 +61,6 @@ TEST_F(DraftProposerExactTest, AStepEmitsMoreThanAToken) {
 class FamilyAsDraft : public testing::EngineFixture, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(FamilyAsDraft, GuessesTheTokensOfAnEqualTarget) {
-  if (!testing::TestDeviceRuns(GetParam())) GTEST_SKIP() << "only the CPU has experts";
   const std::string directory = testing::SourcePath("tests/cases/models/") + GetParam();
   const testing::LoadedModel target = testing::LoadModel(directory);
   Use(*target.transformer);

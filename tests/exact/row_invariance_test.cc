@@ -103,9 +103,6 @@ std::string NameOfCase(const ::testing::TestParamInfo<Case>& info) {
 
 class RowInvariance : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override {
-    if (!TestDeviceRuns(GetParam().model.name)) GTEST_SKIP() << "only the CPU has experts";
-  }
   static LoadedModel Load(int num_threads = 1) {
     return LoadExactModel(GetParam().model, {.num_threads = num_threads,
                                              .isa = GetParam().isa,

@@ -16,7 +16,6 @@
 #include "tests/testing/models/known_sequence.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/models/row_invariance.h"
-#include "tests/testing/models/test_device.h"
 #include "tests/testing/models/tiny_models.h"
 #include "tests/testing/paths.h"
 
@@ -41,9 +40,6 @@ std::vector<const char*> OtherFamilies() {
 
 class TensorParallelInvariance : public ::testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
-  void SetUp() override {
-    if (!TestDeviceRuns(std::get<0>(GetParam()))) GTEST_SKIP() << "only the CPU has experts";
-  }
   LoadedModel Load(int threads_per_rank = 1) const {
     const auto [name, num_ranks] = GetParam();
     if (IsRandom(name) && !checkpoint_) checkpoint_.emplace(name);

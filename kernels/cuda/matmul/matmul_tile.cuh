@@ -52,6 +52,9 @@ struct Product {
   float* out = nullptr;  // [T, N]
 };
 
+ProductRows RowsOf(const ConstTensorView& x);  // [T, K] bf16
+ProductRows RowsOf(const QuantizedRows& rows);
+
 // Checks the arguments and makes a product of them; for an e4m3 weight, with its quantised rows.
 Product ProductOf(const MatMulArgs& args);
 Product ProductOf(const MatMulArgs& args, const QuantizedRows& rows);
@@ -76,6 +79,11 @@ struct TileShape {
   static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
   static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 };
+
+// Four warps, each for 32 of the outputs and all rows: the tile of few rows. Slices of 16 KiB (bf16), 8 KiB (e4m3,
+// int8) or 4 KiB (int4) are on their way, three or five of them.
+template <WeightFormat kFormat, int kRowFragments, MatrixUnit kUnit = MatrixUnit::kWarps>
+using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6, kUnit>;
 
 // A thread's part of a tile.
 template <typename Shape>

@@ -9,12 +9,12 @@
 // Bytes moved: the weight once per tile of rows, the rows once per tile of outputs. Blocks that run together form
 // patches of the output, eight tiles of rows high, so that most of these bytes come from the second-level cache.
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/cuda/base/check.h"
 #include "kernels/cuda/base/launch.h"
 #include "kernels/cuda/matmul/matmul_tile.cuh"
 #include "kernels/cuda/matmul/matmul_tiled.h"
+#include "kernels/cuda/matmul/split_sums.cuh"
 #include "kernels/cuda/matmul/weight.h"
 
 namespace foretoken::kernels::cuda {
@@ -38,37 +38,16 @@ struct Shapes<kFormat, MatrixUnit::kGroups> {
 constexpr int kTallRows = 256;
 static_assert(Shapes<WeightFormat::kBf16, MatrixUnit::kWarps>::Short::kRows == kTiledRows);
 
-// Adds a split's sums to the sum of the splits before it.
-template <typename Sums>
-__device__ void AddSplit(int32_t split, const Sums& sums, Sums& total) {
-#pragma unroll
-  for (int i = 0; i < std::extent_v<Sums, 0>; ++i) {
-#pragma unroll
-    for (int j = 0; j < std::extent_v<Sums, 1>; ++j) {
-#pragma unroll
-      for (int element = 0; element < 4; ++element) {
-        const float sum = sums[i][j].sums[element];
-        total[i][j].sums[element] = split == 0 ? sum : total[i][j].sums[element] + sum;
-      }
-    }
-  }
-}
-
 // blockIdx: (tile of outputs and tile of rows within a patch, patch).
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1) MultiplyTile(Product product, int64_t patch_row_tiles) {
-  using Tile = ProductTile<Shape>;
-  using Sums = typename Tile::Sums;
+__global__ void __launch_bounds__(Shape::kThreads, 1) MultiplyTiled(Product product, int64_t patch_row_tiles) {
   const int64_t row_tile = blockIdx.y * patch_row_tiles + blockIdx.x % patch_row_tiles;
   if (row_tile * Shape::kRows >= product.num_rows) return;
-  Tile tile(product, blockIdx.x / patch_row_tiles, row_tile * Shape::kRows);
+  ProductTile<Shape> tile(product, blockIdx.x / patch_row_tiles, row_tile * Shape::kRows);
   if constexpr (Shape::kRows == kTallRows) {
-    tile.MultiplySplits(0, 1, [&](int32_t, const Sums& sums) { tile.Store(sums); });
+    tile.MultiplySplits(0, 1, [&](int32_t, const auto& sums) { tile.Store(sums); });
   } else {
-    Sums total;
-    tile.MultiplySplits(0, product.numeric_class.num_splits,
-                        [&](int32_t split, const Sums& sums) { AddSplit(split, sums, total); });
-    tile.Store(total);
+    MultiplyTile(tile, product.numeric_class.num_splits);
   }
 }
 
@@ -79,7 +58,7 @@ void LaunchTiles(const Product& product, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(product.weight.num_panels() * patch_row_tiles),
                   static_cast<unsigned>((row_tiles + patch_row_tiles - 1) / patch_row_tiles));
   FT_CUDA_CHECK(
-      Launch(MultiplyTile<Shape>,
+      Launch(MultiplyTiled<Shape>,
              {.grid = grid, .block = dim3(Shape::kThreads), .shared_bytes = Shape::kSharedBytes, .stream = stream},
              product, patch_row_tiles));
 }

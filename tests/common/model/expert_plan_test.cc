@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "common/model/model_weights.h"
 #include "common/model/runnable_model.h"
 #include "common/model/weight_digest.h"
+#include "common/parallel/rank_group.h"
+#include "kernels/make_backend.h"
+#include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
@@ -171,6 +175,32 @@ TEST(LoadModelWithExperts, RefusesABoundThatHoldsNoExpert) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(),
               HasSubstr("--expert_memory_mb: expected at least 1, which hold the model's largest expert, got 0"));
+}
+
+// As a GPU does, on which the experts are chosen.
+class KeepingBackend final : public testing::ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  bool keeps_all_experts() const override { return true; }
+};
+
+TEST(LoadModelWithExperts, RefusesABoundBelowAllOfThemWhereAllMustStay) {
+  const auto load = [](std::optional<size_t> max_expert_bytes) {
+    OpenedModel opened = OpenTiny("mixtral", 1);
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<KeepingBackend>(kernels::MakeBackend({.num_threads = 1}).backend));
+    opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
+    return LoadModel(
+        std::move(opened),
+        {.max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}, .max_expert_bytes = max_expert_bytes},
+        nullptr);
+  };
+  const size_t all = load(std::nullopt)->transformer->expert_use().num_bytes;
+  EXPECT_EQ(load(all)->transformer->expert_use().num_bytes, all);
+  const absl::Status status = load(all - 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              HasSubstr("--expert_memory_mb: expected at least 1, which hold all experts, as this device must, got 0"));
 }
 
 // The plan packs experts before the model is loaded.

@@ -76,8 +76,8 @@ TEST_P(LargestRankNeedTest, EqualsTheMemoryThatTheRanksTake) {
         return std::make_unique<CountingBackend>(std::move(backend), quantization, &taken[next_rank++]);
       }};
   const testing::LoadedModel model = testing::LoadModel(checkpoint.directory(), options);
-  const kernels::MemoryNeed need =
-      LargestRankNeed(model.transformer->config(), num_ranks, options.transformer, options.num_blocks, quantization);
+  const kernels::MemoryNeed need = LargestRankNeed(model.transformer->config(), num_ranks, options.transformer,
+                                                   options.num_blocks, {.layers = quantization});
   const size_t needed = need.weight_bytes + need.kv_bytes + need.pass_bytes;
   const size_t quantized_row_bytes = taken[0].widest_inputs == 0 ? 0 : taken[0].widest_inputs + sizeof(float);
   const size_t product_bytes = options.transformer.max_rows * quantized_row_bytes;
@@ -99,12 +99,23 @@ INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
 TEST(LargestRankNeed, CountsExpertsUpToTheirBound) {
   const ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
   const auto need = [&](std::optional<int64_t> max_expert_bytes) {
-    return LargestRankNeed(config, 1, {}, 1, {}, {}, kernels::KvCacheDtype::kBf16, {}, max_expert_bytes).weight_bytes;
+    return LargestRankNeed(config, 1, {}, 1, {.max_expert_bytes = max_expert_bytes}).weight_bytes;
   };
   const int64_t all = int64_t{2} * 4 * (3 * 64 * 96) * 2;  // layers, experts, weights, bytes
   EXPECT_EQ(need(std::nullopt) - need(0), all);
   EXPECT_EQ(need(1000) - need(0), 1000);
   EXPECT_EQ(need(all + 1), need(std::nullopt));
+}
+
+// A device that keeps all experts gathers a row for all that it chose at the same time.
+TEST(LargestRankNeed, CountsTheRowsThatAreGatheredForExperts) {
+  const ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
+  constexpr int64_t kRows = 40;
+  const auto need = [&](bool keeps_all) {
+    return LargestRankNeed(config, 1, {.max_rows = kRows}, 1, {.keeps_all_experts = keeps_all}).pass_bytes;
+  };
+  const int64_t row_bytes = 64 * (2 + 4) + 96 * (8 + 2);   // x and out, gate and up, and their product
+  EXPECT_EQ(need(true) - need(false), kRows * row_bytes);  // two experts in place of one
 }
 
 // A sum that overflows would let a model start that no machine can hold.

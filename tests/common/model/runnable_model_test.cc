@@ -25,8 +25,13 @@ namespace {
 // A device with this much memory, which records every allocation.
 class SmallBackend final : public testing::ForwardingBackend {
  public:
-  SmallBackend(std::unique_ptr<kernels::Backend> backend, size_t free_bytes, int* num_weights)
-      : ForwardingBackend(std::move(backend)), free_bytes_(free_bytes), num_weights_(num_weights) {}
+  SmallBackend(std::unique_ptr<kernels::Backend> backend, size_t free_bytes, int* num_weights, bool keeps_all = false)
+      : ForwardingBackend(std::move(backend)),
+        free_bytes_(free_bytes),
+        num_weights_(num_weights),
+        keeps_all_(keeps_all) {}
+
+  bool keeps_all_experts() const override { return keeps_all_; }
 
   std::optional<std::string> MemoryRefusal(const kernels::MemoryNeed& need) const override {
     if (need.weight_bytes + need.kv_bytes + need.pass_bytes <= free_bytes_) return std::nullopt;
@@ -40,6 +45,7 @@ class SmallBackend final : public testing::ForwardingBackend {
  private:
   const size_t free_bytes_;
   int* const num_weights_;
+  const bool keeps_all_;
 };
 
 TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
@@ -63,9 +69,16 @@ TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
 }
 
 // The tokenizer is that of another model, which no part of this test asks.
-TEST(LoadModel, NamesTheBoundOnExpertsWhereTheyDoNotFit) {
+TEST(LoadModel, NamesTheBoundOnExpertsWhereTheyDoNotFitAndItHelps) {
+  struct Case {
+    std::optional<size_t> max_expert_bytes;
+    bool keeps_all = false;
+    const char* hint = "";
+  };
   const std::string directory = testing::SourcePath("tests/cases/models/mixtral");
-  for (const std::optional<size_t> max_expert_bytes : {std::optional<size_t>(), std::optional<size_t>(1 << 20)}) {
+  for (const auto& [max_expert_bytes, keeps_all, hint] :
+       {Case{.hint = "; --expert_memory_mb keeps a part of the experts in memory"}, Case{.keeps_all = true},
+        Case{.max_expert_bytes = 1 << 20}}) {
     OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
     opened.config = LoadModelConfig(directory).value();
     opened.weights = std::make_unique<quantization::OpenedWeights>(
@@ -73,15 +86,12 @@ TEST(LoadModel, NamesTheBoundOnExpertsWhereTheyDoNotFit) {
     int num_weights = 0;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
     backends.push_back(std::make_unique<SmallBackend>(kernels::MakeBackend({.num_threads = 1}).backend,
-                                                      /*free_bytes=*/1000, &num_weights));
+                                                      /*free_bytes=*/1000, &num_weights, keeps_all));
     opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
     const LoadOptions options = {
         .max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}, .max_expert_bytes = max_expert_bytes};
     EXPECT_EQ(LoadModel(std::move(opened), options, nullptr).status(),
-              absl::ResourceExhaustedError(max_expert_bytes.has_value()
-                                               ? "device: too little memory"
-                                               : "device: too little memory; --expert_memory_mb keeps a part of the "
-                                                 "experts in memory"));
+              absl::ResourceExhaustedError(std::string("device: too little memory") + hint));
   }
 }
 

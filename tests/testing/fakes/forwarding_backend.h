@@ -2,6 +2,8 @@
 // A backend that forwards every op to another backend. A test's backend overrides the ops that it changes.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +34,11 @@ class ForwardingBackend : public kernels::Backend {
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }
+  bool keeps_all_experts() const override { return backend_->keeps_all_experts(); }
+  std::unique_ptr<kernels::ExpertSet> PrepareExperts(int32_t num_experts,
+                                                     std::function<kernels::Expert(int32_t)> expert) override {
+    return backend_->PrepareExperts(num_experts, std::move(expert));
+  }
   std::string TuneProducts(std::span<const kernels::ProductUse> uses) override { return backend_->TuneProducts(uses); }
   void Embed(const kernels::EmbedArgs& args) override { backend_->Embed(args); }
   void MatMul(const kernels::MatMulArgs& args) override { backend_->MatMul(args); }
@@ -40,7 +47,6 @@ class ForwardingBackend : public kernels::Backend {
   void RopeStoreKv(const kernels::RopeStoreKvArgs& args) override { backend_->RopeStoreKv(args); }
   void Attention(const kernels::AttentionArgs& args) override { backend_->Attention(args); }
   void Glu(const kernels::GluArgs& args) override { backend_->Glu(args); }
-  bool HasExperts() const override { return backend_->HasExperts(); }
   void Experts(const kernels::ExpertsArgs& args) override { backend_->Experts(args); }
   void Activate(const kernels::ActivateArgs& args) override { backend_->Activate(args); }
   void RecurrentCell(const kernels::RecurrentCellArgs& args) override { backend_->RecurrentCell(args); }

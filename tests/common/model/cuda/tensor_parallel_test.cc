@@ -74,10 +74,12 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CudaTensorParallelOf, ::testing::Values(1, 2, 4)
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST_F(CudaTensorParallel, IsRowInvariant) {
-  LoadedModel model = Load(testing::SourcePath("tests/cases/models/mistral-window"), 2);
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = 20, .parents = RandomParents(6, 1), .seed = 1});
-  EXPECT_TRUE(CheckTree(model, known));
-  EXPECT_TRUE(CheckMovedRows(model, known, testing::TreeSlots::kOverlapping));
+  for (const char* name : {"mistral-window", "mixtral"}) {
+    LoadedModel model = Load(testing::SourcePath("tests/cases/models/") + name, 2);
+    const KnownSequence known = DecodePlainly(model, {.num_tokens = 20, .parents = RandomParents(6, 1), .seed = 1});
+    EXPECT_TRUE(CheckTree(model, known)) << name;
+    EXPECT_TRUE(CheckMovedRows(model, known, testing::TreeSlots::kOverlapping)) << name;
+  }
 }
 
 }  // namespace

@@ -124,7 +124,6 @@ class CudaTransformer : public ::testing::Test {
   static std::unique_ptr<kernels::Backend> Unrecorded(std::unique_ptr<kernels::Backend> backend) {
     return std::make_unique<UnrecordedBackend>(std::move(backend));
   }
-  static LoadedModel LoadUnrecorded() { return Load(Unrecorded); }
 };
 
 class CudaTransformerOf : public CudaTransformer, public ::testing::WithParamInterface<const char*> {};
@@ -149,7 +148,8 @@ TEST_P(CudaTransformerOf, ReproducesTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf,
-                         ::testing::Values("llama-linear-bias", "mistral-window", "qwen3", "olmo2-bias"),
+                         ::testing::Values("llama-linear-bias", "mistral-window", "qwen3", "olmo2-bias", "mixtral",
+                                           "qwen3-moe", "gpt-oss", "glm4-moe"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -158,22 +158,26 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTransformerOf,
 
 // Rows of a pass that was enqueued op by op equal those of every recorded pass: chunks and trees, padded or not.
 TEST_F(CudaTransformer, RecordedPassesEqualEnqueuedPasses) {
-  LoadedModel enqueued = LoadUnrecorded();
-  const std::vector<KnownSequence> known = {
-      DecodePlainly(enqueued, {.num_tokens = 24, .parents = RandomParents(6, 1), .seed = 1}),
-      DecodePlainly(enqueued, {.num_tokens = 17, .parents = RandomParents(9, 2), .seed = 2}),
-      DecodePlainly(enqueued, {.num_tokens = 21, .seed = 3})};
-  LoadedModel recorded = Load();
-  EXPECT_TRUE(CheckMixedBatches(recorded, known, 5));
-  EXPECT_TRUE(CheckChunkSizes(recorded, known[0], std::vector<int32_t>{3, 7, 16}));
+  for (const char* name : {"mistral-window", "mixtral"}) {
+    LoadedModel enqueued = Load(Unrecorded, name);
+    const std::vector<KnownSequence> known = {
+        DecodePlainly(enqueued, {.num_tokens = 24, .parents = RandomParents(6, 1), .seed = 1}),
+        DecodePlainly(enqueued, {.num_tokens = 17, .parents = RandomParents(9, 2), .seed = 2}),
+        DecodePlainly(enqueued, {.num_tokens = 21, .seed = 3})};
+    LoadedModel recorded = Load(nullptr, name);
+    EXPECT_TRUE(CheckMixedBatches(recorded, known, 5)) << name;
+    EXPECT_TRUE(CheckChunkSizes(recorded, known[0], std::vector<int32_t>{3, 7, 16})) << name;
+  }
 }
 
 TEST_F(CudaTransformer, IsRowInvariant) {
-  LoadedModel model = Load();
-  const KnownSequence known = DecodePlainly(model, {.num_tokens = 36, .parents = RandomParents(12, 4), .seed = 4});
-  EXPECT_TRUE(CheckTree(model, known));
-  EXPECT_TRUE(CheckBlockLayouts(model, known, 1));
-  EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping));
+  for (const char* name : {"mistral-window", "gpt-oss", "glm4-moe"}) {
+    LoadedModel model = Load(nullptr, name);
+    const KnownSequence known = DecodePlainly(model, {.num_tokens = 36, .parents = RandomParents(12, 4), .seed = 4});
+    EXPECT_TRUE(CheckTree(model, known)) << name;
+    EXPECT_TRUE(CheckBlockLayouts(model, known, 1)) << name;
+    EXPECT_TRUE(CheckMovedRows(model, known, TreeSlots::kOverlapping)) << name;
+  }
 }
 
 // Passes of 32 rows and more: the library may compute their products.
