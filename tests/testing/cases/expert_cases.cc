@@ -199,13 +199,19 @@ void ExpectTiesToTheLowerExpert(kernels::Backend& backend) {
 
 void ExpectAScoreThatIsNoNumberInItsRowAlone(kernels::Backend& backend) {
   const RandomExperts experts(backend);
-  ExpertRows rows(experts.sizes(), 3), before(experts.sizes(), 3);
-  before.Run(experts);
-  rows.scores[experts.sizes().N + 2] = std::numeric_limits<float>::quiet_NaN();
-  rows.Run(experts);
-  EXPECT_EQ(rows.OutOf(0), before.OutOf(0));
-  for (const float value : rows.OutOf(1)) EXPECT_TRUE(std::isnan(value));
-  EXPECT_EQ(rows.OutOf(2), before.OutOf(2));
+  for (const ExpertWeighting weighting : {ExpertWeighting::kSoftmaxOverChosen, ExpertWeighting::kSigmoid}) {
+    for (int64_t expert = 0; expert < experts.sizes().N; ++expert) {  // whether the row chooses it or not
+      ExpertRows rows(experts.sizes(), 3);
+      rows.weighting = weighting;
+      ExpertRows before = rows;
+      before.Run(experts);
+      rows.scores[experts.sizes().N + expert] = std::numeric_limits<float>::quiet_NaN();
+      rows.Run(experts);
+      EXPECT_EQ(rows.OutOf(0), before.OutOf(0)) << expert;
+      for (const float value : rows.OutOf(1)) EXPECT_TRUE(std::isnan(value)) << expert;
+      EXPECT_EQ(rows.OutOf(2), before.OutOf(2)) << expert;
+    }
+  }
 }
 
 void ExpectRowsAsAlone(const RandomExperts& experts, int64_t num_rows) {
