@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (128 outputs, tile), as for a product of few rows (matmul_skinny.cu), computes all splits of its tile one
+// A block per (tile, 128 outputs), as for a product of few rows (matmul_skinny.cu), computes all splits of its tile one
 // after another. If that leaves a GPU idle, a block computes one split, and splits meet in memory (split_sums.cuh). A
-// block finds its matrix and its rows by its tile. Bytes moved: a matrix once per tile of its rows. Where members have
+// block finds its matrix and its rows by its tile. Bytes moved: a matrix once per tile of its rows; blocks that run
+// together have the same outputs, so the tiles of one matrix read it from the second-level cache. Where members have
 // several formats there is a launch for each, whose blocks leave the tiles of the others alone.
 #include <algorithm>
 
@@ -42,20 +43,21 @@ __device__ Product ProductOfTile(const GroupedProduct& grouped, const GroupedTil
   return product;
 }
 
+// blockIdx: (tile, or tile and split; panel).
 template <typename Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 2) MultiplyGrouped(GroupedProduct grouped, SplitSums splits) {
   const int32_t num_splits = grouped.numeric_class.num_splits;
   const bool has_all_splits = splits.sums == nullptr;
-  const auto tile_idx = static_cast<int32_t>(has_all_splits ? blockIdx.y : blockIdx.y / num_splits);
+  const auto tile_idx = static_cast<int32_t>(has_all_splits ? blockIdx.x : blockIdx.x / num_splits);
   const GroupedTile rows = grouped.tiles[tile_idx];
   if (rows.num_rows == 0) return;
   const Product product = ProductOfTile(grouped, rows);
   if (product.weight.format != Shape::kFormat) return;
-  ProductTile<Shape> tile(product, int64_t{blockIdx.x}, 0);
+  ProductTile<Shape> tile(product, int64_t{blockIdx.y}, 0);
   if (has_all_splits) {
     MultiplyTile(tile, num_splits);
   } else {
-    MultiplySplit(tile, int64_t{tile_idx} * gridDim.x + blockIdx.x, static_cast<int32_t>(blockIdx.y) % num_splits,
+    MultiplySplit(tile, int64_t{tile_idx} * gridDim.y + blockIdx.y, static_cast<int32_t>(blockIdx.x) % num_splits,
                   num_splits, splits);
   }
 }
@@ -65,7 +67,7 @@ void LaunchGrouped(const GroupedProduct& product, const GroupedMatMulArgs& args,
   using Shape = SkinnyShape<kFormat, kRowFragments, kUnit>;
   const auto panels = static_cast<unsigned>(args.group->num_panels()), tiles = static_cast<unsigned>(args.num_tiles);
   const unsigned num_splits = product.numeric_class.num_splits;
-  LaunchShape launch{.grid = dim3(panels, tiles),
+  LaunchShape launch{.grid = dim3(tiles, panels),
                      .block = dim3(Shape::kThreads),
                      .shared_bytes = Shape::kSharedBytes,
                      .stream = stream};
@@ -76,7 +78,7 @@ void LaunchGrouped(const GroupedProduct& product, const GroupedMatMulArgs& args,
   static_assert(kMinTiles <= kMaxArrivals);
   const size_t split_bytes = size_t{kPanelOutputs} * Shape::kRows * sizeof(float);
   const StreamScratch scratch(tiles * panels * num_splits * split_bytes, stream);
-  launch.grid.y *= num_splits;
+  launch.grid.x *= num_splits;
   FT_CUDA_CHECK(Launch(MultiplyGrouped<Shape>, launch, product,
                        SplitSums{.sums = static_cast<float4*>(scratch.data()), .arrivals = args.group->arrivals()}));
 }
