@@ -227,7 +227,8 @@ class ExpertSet {
 // Each row goes through its experts, those with the num_chosen largest scores (sigmoid(score) + bias, if there is a
 // bias), ties to the lower index:
 //   out = sum over the row's experts of weight * scale * (down glu(gate_up x + gate_up_bias) + down_bias),
-// added in ascending order of the experts. An expert's weights are read once for all rows that chose it.
+// added in ascending order of the experts. A CPU reads an expert's weights once for all rows that chose it, a GPU once
+// for each tile of them.
 struct ExpertsArgs {
   ConstTensorView x;                   // [T, E] bf16
   ConstTensorView scores;              // [T, N] f32

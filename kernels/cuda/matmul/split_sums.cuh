@@ -38,7 +38,7 @@ __device__ void MultiplyTile(ProductTile<Shape>& tile, int32_t num_splits) {
   tile.Store(total);
 }
 
-// The memory for the sums of splits, and a count of arrived blocks per tile. Null if the weight has one split.
+// The memory for the sums of splits, and a count of arrived blocks per tile. Null if no splits meet in memory.
 struct SplitSums {
   float4* sums = nullptr;        // [tiles, splits, fragments, threads]
   uint32_t* arrivals = nullptr;  // [tiles]
