@@ -70,6 +70,10 @@ class Backend {
   virtual std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> /*parts*/, int64_t /*first_input*/) const {
     return {};
   }
+  // The bytes that a matrix takes in the backend's layout. `kept` are the groups of its integers (KeptGroups); unset:
+  // the backend keeps values, as `quantization` says.
+  virtual size_t MatrixBytes(const Shape& shape, const Quantization& quantization,
+                             const std::optional<IntegerGroups>& kept) const = 0;
   // Whether all experts of a layer must stay in memory, because the device itself chooses among them.
   virtual bool keeps_all_experts() const { return false; }
   // Copies each part exactly once, into the device's own layout.

@@ -19,44 +19,14 @@ namespace {
 
 constexpr int64_t kF32 = 4;
 constexpr int64_t kBf16 = 2;
-constexpr int64_t kF16 = 2;
 
 // The largest of the ranks' shares.
 int64_t VocabularyShare(const ModelConfig& config, int32_t num_ranks) {
   return (config.vocab_size + num_ranks - 1) / num_ranks;
 }
 
-int64_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& quantization) {
-  const int64_t num_elements = shape.num_elements();
-  const int64_t num_scales = num_elements / quantization.group_size;
-  switch (quantization.weights) {
-    case kernels::WeightQuantization::kNone:
-      return num_elements * kBf16;
-    case kernels::WeightQuantization::kFp8:
-      return num_elements + shape[0] * kF32;
-    case kernels::WeightQuantization::kInt8:
-      return num_elements + num_scales * kBf16;
-    case kernels::WeightQuantization::kInt4:
-      return num_elements / 2 + num_scales * kBf16;
-  }
-  return 0;
-}
-
-// Without blocks, backends keep the scales of groups in pairs.
-int64_t KeptBytes(const kernels::Shape& shape, const kernels::IntegerGroups& groups) {
-  const int64_t num_groups = shape[1] / groups.group_size;
-  const int64_t code_bytes = shape.num_elements() * groups.bits / 8;
-  if (groups.blocks) {
-    const int64_t num_blocks = (num_groups + groups.blocks->num_groups - 1) / groups.blocks->num_groups;
-    const int64_t block_bytes = 2 * kF16 + groups.blocks->num_groups * (groups.has_offsets ? 2 : 1);
-    return code_bytes + shape[0] * num_blocks * block_bytes;
-  }
-  const int64_t group_bytes =
-      static_cast<int64_t>(kernels::SizeOf(groups.scale_dtype)) + (groups.has_offsets ? kF32 : 0);
-  return code_bytes + shape[0] * (num_groups + num_groups % 2) * group_bytes;
-}
-
-int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const KeptForms& forms) {
+int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const kernels::Backend& backend,
+                    const KeptForms& forms) {
   ModelConfig narrow = RankConfig(config, num_ranks);
   narrow.vocab_size = VocabularyShare(config, num_ranks);
   const ModelWeightNames names = NameWeights(narrow);
@@ -69,33 +39,38 @@ int64_t WeightBytes(const ModelConfig& config, int32_t num_ranks, const KeptForm
   for (const WeightName& weight : ListWeights(names)) {
     const bool is_vocabulary = weight.name == names.embed.name || weight.name == names.head.name;
     const kernels::Quantization quantization = routers.contains(weight.name) ? kernels::Quantization()
-                                               : is_vocabulary               ? forms.head
-                                                                             : forms.layers;
+                                               : is_vocabulary               ? backend.head_quantization()
+                                                                             : backend.weight_quantization();
+    const auto found = forms.integers.find(weight.name);
+    std::optional<kernels::IntegerGroups> kept;
+    if (found != forms.integers.end()) kept = found->second;
     int64_t& sum = experts.contains(weight.name) ? num_expert_bytes : num_bytes;
-    if (const auto found = forms.integers.find(weight.name); found != forms.integers.end()) {
-      sum += KeptBytes(weight.shape, found->second);
-    } else {
-      sum += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32 : MatrixBytes(weight.shape, quantization);
-    }
+    sum += weight.shape.rank == 1 ? weight.shape.num_elements() * kF32
+                                  : static_cast<int64_t>(backend.MatrixBytes(weight.shape, quantization, kept));
   }
-  return num_bytes + std::min(num_expert_bytes, forms.max_expert_bytes.value_or(num_expert_bytes));
+  // A device that must keep all experts refuses a smaller bound later.
+  if (backend.keeps_all_experts() || !forms.max_expert_bytes) return num_bytes + num_expert_bytes;
+  return num_bytes + std::min(num_expert_bytes, *forms.max_expert_bytes);
 }
 
 // Counts, row by row, the tensors that TransformerRank's constructor makes on rank 0. A batch's integers are too few to
-// count. With FP8 it adds the widest of the rows that its products quantise, because products run one after another.
-// Beside these tensors a row is gathered for its experts: for one after another, or for all at once.
+// count. Beside these tensors a row is gathered for its experts: for one after another, or for all at once. With FP8 it
+// adds the most that a product quantises, because products run one after another: a row, or all that are gathered of
+// it.
 int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                  const KeptForms& forms) {
+                  const kernels::Backend& backend) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const int64_t q_size = narrow.num_heads * narrow.head_dim, kv_size = narrow.num_kv_heads * narrow.head_dim;
   int64_t row_bytes = narrow.hidden_size * (kF32 + kBf16) + (q_size + 2 * kv_size) * kF32 + q_size * (kF32 + kBf16) +
                       std::max(narrow.intermediate_size, narrow.experts.shared_size) * (2 * kF32 + kBf16);
-  if (forms.layers.weights == kernels::WeightQuantization::kFp8) {
-    row_bytes += std::max({narrow.hidden_size, q_size, narrow.intermediate_size}) + kF32;
-  }
   const ExpertsConfig& experts = narrow.experts;
+  const int64_t num_gathered = experts.num_experts == 0 ? 0 : backend.keeps_all_experts() ? experts.num_chosen : 1;
+  if (backend.weight_quantization().weights == kernels::WeightQuantization::kFp8) {
+    const int64_t widest = std::max({narrow.hidden_size, q_size, narrow.intermediate_size, experts.shared_size});
+    row_bytes +=
+        std::max(widest + kF32, num_gathered * (std::max(narrow.hidden_size, experts.intermediate_size) + kF32));
+  }
   if (experts.num_experts > 0) {
-    const int64_t num_gathered = forms.keeps_all_experts ? experts.num_chosen : 1;
     row_bytes += experts.num_experts * kF32 +
                  num_gathered * (experts.intermediate_size * (2 * kF32 + kBf16) + narrow.hidden_size * (kF32 + kBf16));
   }
@@ -157,16 +132,16 @@ absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const q
 }
 
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks, const KeptForms& forms) {
+                                    int32_t num_blocks, const kernels::Backend& backend, const KeptForms& forms) {
   const ModelConfig narrow = RankConfig(config, num_ranks);
   const kernels::KvCacheView kv = {.num_layers = static_cast<int32_t>(narrow.num_layers),
                                    .num_blocks = num_blocks,
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim),
-                                   .dtype = forms.kv_cache};
-  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, forms)),
+                                   .dtype = backend.kv_cache_dtype()};
+  return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, backend, forms)),
           .kv_bytes = kv.num_bytes(),
-          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, forms))};
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, backend))};
 }
 
 }  // namespace foretoken::model

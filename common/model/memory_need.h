@@ -21,19 +21,15 @@ using KeptIntegers = absl::flat_hash_map<std::string, kernels::IntegerGroups>;
 absl::StatusOr<KeptIntegers> FindKeptIntegers(const ModelConfig& config, const quantization::OpenedWeights& weights,
                                               const kernels::Backend& backend, int32_t num_ranks);
 
-// How the ranks' backends keep a model.
+// How a model's matrices are kept, beside what the backend says.
 struct KeptForms {
-  kernels::Quantization layers;
-  kernels::Quantization head;  // the vocabulary's matrices
   KeptIntegers integers;
-  kernels::KvCacheDtype kv_cache = kernels::KvCacheDtype::kBf16;
   std::optional<int64_t> max_expert_bytes;  // of a rank; unset: all experts are kept
-  bool keeps_all_experts = false;           // Backend::keeps_all_experts
 };
 
-// The need of the rank that needs most: its matrices (bf16; with fp8 a scale per output besides, with integers one per
-// group), the K/V of `num_blocks` blocks, and the tensors of a TransformerRank and of its products.
+// The need of the rank that needs most: its matrices, the K/V of `num_blocks` blocks, and the tensors of a
+// TransformerRank and of its products. Every rank's backend is like this one.
 kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks, const TransformerOptions& options,
-                                    int32_t num_blocks, const KeptForms& forms = {});
+                                    int32_t num_blocks, const kernels::Backend& backend, const KeptForms& forms = {});
 
 }  // namespace foretoken::model

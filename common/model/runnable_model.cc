@@ -43,13 +43,11 @@ TransformerOptions TransformerOptionsOf(const LoadOptions& options) {
 absl::StatusOr<kernels::MemoryNeed> NeedOf(const ExpertSource& source, const LoadOptions& options) {
   const int32_t num_ranks = source.ranks->num_ranks();
   const kernels::Backend& backend = source.ranks->backend(0);
-  KeptForms forms = {.layers = backend.weight_quantization(),
-                     .head = backend.head_quantization(),
-                     .kv_cache = backend.kv_cache_dtype(),
-                     .keeps_all_experts = backend.keeps_all_experts()};
+  KeptForms forms;
   FT_ASSIGN_OR_RETURN(forms.integers, FindKeptIntegers(source.config, source.opened, backend, num_ranks));
   if (options.max_expert_bytes) forms.max_expert_bytes = static_cast<int64_t>(*options.max_expert_bytes) / num_ranks;
-  return LargestRankNeed(source.config, num_ranks, TransformerOptionsOf(options), options.context.num_blocks, forms);
+  return LargestRankNeed(source.config, num_ranks, TransformerOptionsOf(options), options.context.num_blocks, backend,
+                         forms);
 }
 
 // RESOURCE_EXHAUSTED if a device has too little memory. This is checked before any of it is allocated.

@@ -45,6 +45,10 @@ class CpuBackend final : public Backend {
     return cpu::KeptGroups(parts, first_input);
   }
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override;
+  size_t MatrixBytes(const Shape& shape, const Quantization& quantization,
+                     const std::optional<IntegerGroups>& kept) const override {
+    return cpu::MatrixBytes(shape, quantization, kept);
+  }
   std::unique_ptr<ExpertSet> PrepareExperts(int32_t num_experts, std::function<Expert(int32_t expert)> expert) override;
 
   void Embed(const EmbedArgs& args) override;

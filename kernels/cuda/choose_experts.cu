@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two kernels. A block for each row weighs all experts and takes the best of the rest num_chosen times, in shared
 // memory. Then one block counts the choices of each expert, gives it a range and tiles, and puts its rows there. The
-// order within a range is that in which threads arrive. Bytes moved: the scores once; choices are few.
+// order within a range is that in which threads arrive. Bytes moved: a row's scores, three times by its block.
 #include <algorithm>
 
 #include "kernels/check.h"
@@ -17,10 +17,11 @@ namespace {
 constexpr int kRowThreads = 128;
 constexpr int kSortThreads = 256;
 
-// An expert and what it is chosen by. No expert: -1.
+// An expert, and the value by which a row prefers it. The index -1 means no expert. CUDA wants no initialisers in
+// shared memory.
 struct Candidate {
-  float value = 0;
-  int32_t expert = -1;
+  float value;
+  int32_t expert;
 };
 
 // The larger value, ties to the lower expert. Comparisons with a value that is no number are false.
@@ -40,8 +41,8 @@ struct Larger {
 
 // A row's experts in shared memory.
 struct RowExperts {
-  float* weights;      // [N] before those of the chosen ones are divided by a sum
-  float* values;       // [N] what they are chosen by
+  float* weights;      // [N] before they are divided by a sum
+  float* values;       // [N] by which the row prefers its experts
   int32_t* is_chosen;  // [N]
 };
 
@@ -51,7 +52,7 @@ __device__ RowExperts RowExpertsOf(int64_t num_experts) {
 }
 size_t RowExpertBytes(int64_t num_experts) { return num_experts * (2 * sizeof(float) + sizeof(int32_t)); }
 
-// Fills the row's experts, of which none is chosen. Returns the sum of all weights.
+// Computes all weights and values, and marks no expert as chosen. Returns the sum of all weights.
 __device__ float WeighExperts(const ExpertsArgs& args, const RowExperts& row, float* scratch) {
   const int64_t num_experts = args.scores.shape[1];
   const float* scores = args.scores.as<float>() + blockIdx.x * num_experts;
@@ -75,9 +76,9 @@ __device__ float WeighExperts(const ExpertsArgs& args, const RowExperts& row, fl
 __device__ float MarkChosen(const RowExperts& row, int64_t num_experts, int32_t num_chosen, Candidate* scratch) {
   float sum = 0;
   for (int32_t n = 0; n < num_chosen; ++n) {
-    Candidate best;
+    Candidate best{.value = 0, .expert = -1};
     for (auto i = static_cast<int32_t>(threadIdx.x); i < num_experts; i += kRowThreads) {
-      if (row.is_chosen[i] == 0) best = Better()(best, {row.values[i], i});
+      if (row.is_chosen[i] == 0) best = Better()(best, {.value = row.values[i], .expert = i});
     }
     best = BlockFold<kRowThreads>(best, Better(), scratch);
     if (threadIdx.x == 0) row.is_chosen[best.expert] = 1;
@@ -111,17 +112,17 @@ __global__ void ChooseForRow(ExpertsArgs args, ExpertChoices choices) {
   }
 }
 
-// What the experts before one have.
-struct Before {
-  uint32_t num_choices = 0;
-  uint32_t num_tiles = 0;
+// The choices and the tiles of some experts, in shared memory.
+struct Counts {
+  uint32_t num_choices;
+  uint32_t num_tiles;
 };
 
 // A thread has the experts from threadIdx.x * experts_per_thread on. counts[i] becomes the place of expert i's first
 // choice.
 __global__ void SortChoices(ExpertChoices choices, ExpertTiles tiles, int32_t num_experts, int32_t num_chosen,
                             int32_t num_choices) {
-  __shared__ Before of_threads[kSortThreads];
+  __shared__ Counts of_threads[kSortThreads];
   auto* counts = static_cast<uint32_t*>(ptx::DynamicSharedMemory());  // [N]
   const auto thread = static_cast<int32_t>(threadIdx.x);
   for (int32_t i = thread; i < num_experts; i += kSortThreads) counts[i] = 0;
@@ -133,14 +134,14 @@ __global__ void SortChoices(ExpertChoices choices, ExpertTiles tiles, int32_t nu
   const int32_t begin = thread * experts_per_thread;
   const int32_t end = begin + experts_per_thread < num_experts ? begin + experts_per_thread : num_experts;
   const auto tiles_of = [&](uint32_t count) { return (count + tiles.max_rows - 1) / tiles.max_rows; };
-  Before own;
+  Counts own{};
   for (int32_t i = begin; i < end; ++i) {
     own.num_choices += counts[i];
     own.num_tiles += tiles_of(counts[i]);
   }
   of_threads[thread] = own;
   __syncthreads();
-  Before before, all;
+  Counts before{}, all{};
   for (int32_t i = 0; i < kSortThreads; ++i) {
     if (i == thread) before = all;
     all.num_choices += of_threads[i].num_choices;

@@ -11,7 +11,7 @@
 
 namespace foretoken::kernels::cuda {
 
-// The tiles that hold the choices, whatever they are: those of an expert fill tiles of their own.
+// A tile has rows of one expert. So many tiles have room for every possible choice.
 struct ExpertTiles {
   int32_t max_rows = 0;  // of a tile
   int32_t max_tiles = 0;
@@ -23,10 +23,10 @@ struct ExpertChoices {
   // A row's experts in ascending order.
   int32_t* experts = nullptr;  // [T, C]
   float* weights = nullptr;    // [T, C]
-  int32_t* places = nullptr;   // [T, C] of the choices, when those of each expert stand together
-  // The choices in that order. Those of an expert stand in any order, since none depends on another (E1).
-  int32_t* rows = nullptr;       // [P]
-  GroupedTile* tiles = nullptr;  // [max_tiles] their experts' matrices
+  int32_t* places = nullptr;   // [T, C] the index of each choice in the list below
+  // All choices, sorted by expert. The order of an expert's choices is arbitrary: no result depends on it (E1).
+  int32_t* rows = nullptr;       // [P] the row of each choice
+  GroupedTile* tiles = nullptr;  // [max_tiles] of this list; a tile's matrix is that of its expert
 };
 
 void ChooseExperts(const ExpertsArgs& args, const ExpertTiles& tiles, const ExpertChoices& choices,

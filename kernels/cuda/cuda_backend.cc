@@ -141,6 +141,10 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Weight> PrepareWeight(const WeightSource& source) override {
     return cuda::PrepareWeight(source, device());
   }
+  size_t MatrixBytes(const Shape& shape, const Quantization& quantization,
+                     const std::optional<IntegerGroups>& kept) const override {
+    return cuda::MatrixBytes(shape, quantization, kept);
+  }
   bool keeps_all_experts() const override { return true; }
   std::unique_ptr<ExpertSet> PrepareExperts(int32_t num_experts,
                                             std::function<Expert(int32_t expert)> expert) override {

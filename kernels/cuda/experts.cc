@@ -29,8 +29,8 @@ class Stages {
  public:
   Stages(const ExpertsArgs& args, const CudaExperts& experts, const ExpertTiles& tiles, cudaStream_t stream)
       : num_choices_(args.x.shape[0] * args.num_chosen),
-        E_(experts.down.out_features()),
-        F_(experts.down.in_features()),
+        E_(experts.down.first().out_features()),
+        F_(experts.down.first().in_features()),
         integers_(num_choices_ * (3 * sizeof(int32_t) + sizeof(float)), stream),
         tiles_(tiles.max_tiles * sizeof(GroupedTile), stream),
         x_(num_choices_ * E_ * sizeof(uint16_t), stream),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The experts of a layer: see ExpertsArgs. The device chooses, sorts the choices by expert, and multiplies all experts'
-// rows in one kernel for each matrix (matmul_grouped.h): the host need not know what was chosen, and a pass can be
-// recorded.
+// The experts of a layer: see ExpertsArgs. Kernels choose the experts, sort the choices by expert, and multiply the
+// rows of all experts together, once by gate and up and once by down (matmul_grouped.h). The host never learns what a
+// row chose, so a pass with experts can be recorded.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -222,9 +222,8 @@ void JudgeE1Cost(const model::ModelConfig& config, Findings& findings) {
 // Why the device cannot run the model; unset: it can.
 std::optional<std::string> Refusal(const kernels::MadeBackend& made, const Sizes& sizes) {
   if (made.backend == nullptr) return made.error;
-  return made.backend->MemoryRefusal(model::LargestRankNeed(
-      sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes),
-      {.layers = made.backend->weight_quantization(), .keeps_all_experts = made.backend->keeps_all_experts()}));
+  return made.backend->MemoryRefusal(
+      model::LargestRankNeed(sizes.model, 1, ModelBench::Options(sizes), ModelBench::NumBlocks(sizes), *made.backend));
 }
 
 // The same model with FP8 layers, after the rounds, for comparison.

@@ -295,7 +295,7 @@ class AttentionBench {
   kernels::BatchView view_;
 };
 
-// A layer's experts in the shape of Qwen3-30B-A3B: 128 experts, of which a row takes 8.
+// The experts of one layer, in the shape of Qwen3-30B-A3B. A row chooses 8 of the 128 experts.
 class ExpertsBench {
  public:
   ExpertsBench(Backend& backend, const Sizes& sizes)

@@ -39,6 +39,10 @@ class ProfiledBackend final : public kernels::Backend {
   std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
     return backend_->PrepareWeight(source);
   }
+  size_t MatrixBytes(const kernels::Shape& shape, const kernels::Quantization& quantization,
+                     const std::optional<kernels::IntegerGroups>& kept) const override {
+    return backend_->MatrixBytes(shape, quantization, kept);
+  }
   bool keeps_all_experts() const override { return backend_->keeps_all_experts(); }
   std::unique_ptr<kernels::ExpertSet> PrepareExperts(int32_t num_experts,
                                                      std::function<kernels::Expert(int32_t)> expert) override {

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "common/model/config/config.h"
 #include "common/model/config/generation_config.h"
 #include "common/model/config/rope.h"
 #include "common/model/memory_need.h"
 #include "kernels/check.h"
+#include "kernels/make_backend.h"
 
 namespace foretoken::model {
 namespace {
@@ -22,8 +24,9 @@ void CheckSizes(const ModelConfig& config) {
   FT_CHECK(std::isfinite(config.rms_norm_eps) && config.rms_norm_eps > 0);
   FT_CHECK(config.sliding_windows.size() == static_cast<size_t>(config.num_layers));
   for (const std::optional<int64_t>& window : config.sliding_windows) FT_CHECK(!window.has_value() || *window > 0);
+  static const std::unique_ptr<kernels::Backend> backend = kernels::MakeBackend({.num_threads = 1}).backend;
   LargestRankNeed(config, /*num_ranks=*/1, {.max_rows = 16, .max_logit_rows = 16, .max_positions = 64},
-                  /*num_blocks=*/4);
+                  /*num_blocks=*/4, *backend);
   const RopeFrequencies frequencies =
       ComputeRopeFrequencies(config.rope, config.rotary_dim.value_or(config.head_dim), config.max_position_embeddings);
   FT_CHECK(frequencies.inverse.size() == static_cast<size_t>(config.rotary_dim.value_or(config.head_dim) / 2));

@@ -257,7 +257,39 @@ size_t SumOfBytes(std::span<const std::unique_ptr<CpuWeight>> stack) {
   return num_bytes;
 }
 
+// Without blocks, the scales of groups are kept in pairs.
+size_t KeptBytes(const Shape& shape, const IntegerGroups& groups) {
+  const int64_t num_groups = shape[1] / groups.group_size;
+  const int64_t code_bytes = shape.num_elements() * groups.bits / 8;
+  if (groups.blocks) {
+    const int64_t num_blocks = CeilDiv(num_groups, groups.blocks->num_groups);
+    const int64_t block_bytes =
+        2 * static_cast<int64_t>(SizeOf(DType::kF16)) + groups.blocks->num_groups * (groups.has_offsets ? 2 : 1);
+    return code_bytes + shape[0] * num_blocks * block_bytes;
+  }
+  const int64_t group_bytes =
+      static_cast<int64_t>(SizeOf(groups.scale_dtype) + (groups.has_offsets ? sizeof(float) : 0));
+  return code_bytes + shape[0] * (num_groups + num_groups % 2) * group_bytes;
+}
+
 }  // namespace
+
+size_t MatrixBytes(const Shape& shape, const Quantization& quantization, const std::optional<IntegerGroups>& kept) {
+  const auto num_elements = static_cast<size_t>(shape.num_elements());
+  if (kept) return KeptBytes(shape, *kept);
+  const size_t scale_bytes = num_elements / quantization.group_size * SizeOf(DType::kBF16);
+  switch (quantization.weights) {
+    case WeightQuantization::kNone:
+      break;
+    case WeightQuantization::kFp8:  // which another backend computes
+      return num_elements + shape[0] * sizeof(float);
+    case WeightQuantization::kInt8:
+      return num_elements + scale_bytes;
+    case WeightQuantization::kInt4:
+      return num_elements / 2 + scale_bytes;
+  }
+  return num_elements * SizeOf(DType::kBF16);
+}
 
 CpuWeight::CpuWeight(int64_t out_features, int64_t in_features)
     : Weight(out_features, in_features, NumBytes(out_features, in_features)),

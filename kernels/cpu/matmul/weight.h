@@ -5,6 +5,7 @@
 // pairs are a tile for AMX. Outputs beyond N and inputs beyond K are zero.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,6 +64,9 @@ inline const CpuWeight& AsCpuWeight(const Weight* weight) { return *static_cast<
 // As Backend::KeptGroups. It keeps groups of 16 integers and multiples of it; inputs in an order of their own must be
 // taken whole. Parts of different groups stay apart if each begins with a panel. Otherwise all have common groups.
 std::vector<IntegerGroups> KeptGroups(std::span<const StoredPart> parts, int64_t first_input);
+
+// As Backend::MatrixBytes, without the padding of the last panel.
+size_t MatrixBytes(const Shape& shape, const Quantization& quantization, const std::optional<IntegerGroups>& kept);
 
 // Packs the parts on all threads. Each thread fetches, packs and releases about a MiB of source at a time. So the
 // memory in use never exceeds the packed weight and a MiB per thread. If a release reads the rows once more, that work

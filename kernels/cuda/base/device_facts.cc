@@ -49,7 +49,8 @@ std::optional<std::string> MemoryRefusal(const MemoryNeed& need, const DeviceFac
                      " and a forward pass " + GiB(need.pass_bytes) + ", but " + facts.name + " has " +
                      GiB(facts.free_bytes) + " of " + GiB(facts.total_bytes) + " free: " + GiB(missing) +
                      " too little; ";
-  if (missing >= need.kv_bytes) return text + "no --kv_cache_mb helps: the weights need a larger GPU";
+  if (need.weight_bytes >= facts.free_bytes) return text + "no --kv_cache_mb helps: the weights need a larger GPU";
+  if (missing >= need.kv_bytes) return text + "no --kv_cache_mb alone helps: lower --max_step_rows, too";
   return text + "--kv_cache_mb may be at most " + std::to_string((need.kv_bytes - missing) / kMiB * num_devices);
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block per (tile, 128 outputs), as for a product of few rows (matmul_skinny.cu), computes all splits of its tile one
-// after another. If that leaves a GPU idle, a block computes one split, and splits meet in memory (split_sums.cuh). A
-// block finds its matrix and its rows by its tile. Bytes moved: a matrix once per tile of its rows; blocks that run
+// A block has a tile and 128 outputs, as in a product of few rows (matmul_skinny.cu). It computes all splits, one after
+// another. If that leaves a GPU idle, a block computes one split, and splits meet in memory (split_sums.cuh). A block
+// finds its matrix and its rows by its tile. Bytes moved: a matrix once per tile of its rows; blocks that run
 // together have the same outputs, so the tiles of one matrix read it from the second-level cache. Where members have
 // several formats there is a launch for each, whose blocks leave the tiles of the others alone.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/check.h"
 #include "kernels/cuda/base/check.h"
@@ -43,44 +44,58 @@ __device__ Product ProductOfTile(const GroupedProduct& grouped, const GroupedTil
   return product;
 }
 
-// blockIdx: (tile, or tile and split; panel).
-template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 2) MultiplyGrouped(GroupedProduct grouped, SplitSums splits) {
+// What a block computes.
+struct BlockPlace {
+  int32_t tile = 0;
+  int64_t panel = 0;
+  int32_t split = 0;  // if splits are spread over blocks
+};
+
+// Blocks are counted by splits first, then by tiles, then by panels.
+__device__ BlockPlace PlaceOfBlock(int32_t num_splits, int32_t num_tiles) {
+  const auto block = static_cast<int32_t>(blockIdx.x);
+  const int32_t without_split = block / num_splits;
+  return {.tile = without_split % num_tiles, .panel = without_split / num_tiles, .split = block % num_splits};
+}
+
+// Each way to add splits has a kernel of its own. One kernel for both would reserve the registers of both.
+template <typename Shape, bool kSpreadsSplits>
+__global__ void __launch_bounds__(Shape::kThreads, 2)
+    MultiplyGrouped(GroupedProduct grouped, int32_t num_tiles, SplitSums splits) {
   const int32_t num_splits = grouped.numeric_class.num_splits;
-  const bool has_all_splits = splits.sums == nullptr;
-  const auto tile_idx = static_cast<int32_t>(has_all_splits ? blockIdx.x : blockIdx.x / num_splits);
-  const GroupedTile rows = grouped.tiles[tile_idx];
+  const BlockPlace place = PlaceOfBlock(kSpreadsSplits ? num_splits : 1, num_tiles);
+  const GroupedTile rows = grouped.tiles[place.tile];
   if (rows.num_rows == 0) return;
   const Product product = ProductOfTile(grouped, rows);
   if (product.weight.format != Shape::kFormat) return;
-  ProductTile<Shape> tile(product, int64_t{blockIdx.y}, 0);
-  if (has_all_splits) {
-    MultiplyTile(tile, num_splits);
+  ProductTile<Shape> tile(product, place.panel, 0);
+  if constexpr (kSpreadsSplits) {
+    MultiplySplit(tile, place.panel * num_tiles + place.tile, place.split, num_splits, splits);
   } else {
-    MultiplySplit(tile, int64_t{tile_idx} * gridDim.y + blockIdx.y, static_cast<int32_t>(blockIdx.x) % num_splits,
-                  num_splits, splits);
+    MultiplyTile(tile, num_splits);
   }
 }
 
 template <WeightFormat kFormat, int kRowFragments, MatrixUnit kUnit = MatrixUnit::kWarps>
 void LaunchGrouped(const GroupedProduct& product, const GroupedMatMulArgs& args, cudaStream_t stream) {
   using Shape = SkinnyShape<kFormat, kRowFragments, kUnit>;
-  const auto panels = static_cast<unsigned>(args.group->num_panels()), tiles = static_cast<unsigned>(args.num_tiles);
-  const unsigned num_splits = product.numeric_class.num_splits;
-  LaunchShape launch{.grid = dim3(tiles, panels),
+  const int32_t num_splits = product.numeric_class.num_splits;
+  const int64_t num_blocks = args.num_tiles * args.group->first().packed().num_panels();  // if no splits are spread
+  FT_CHECK(num_blocks <= std::numeric_limits<int32_t>::max());
+  LaunchShape launch{.grid = dim3(static_cast<unsigned>(num_blocks)),
                      .block = dim3(Shape::kThreads),
                      .shared_bytes = Shape::kSharedBytes,
                      .stream = stream};
-  if (num_splits == 1 || tiles * panels >= kMinTiles) {
-    FT_CUDA_CHECK(Launch(MultiplyGrouped<Shape>, launch, product, SplitSums{}));
+  if (num_splits == 1 || num_blocks >= kMinTiles) {
+    FT_CUDA_CHECK(Launch(MultiplyGrouped<Shape, false>, launch, product, args.num_tiles, SplitSums{}));
     return;
   }
   static_assert(kMinTiles <= kMaxArrivals);
   const size_t split_bytes = size_t{kPanelOutputs} * Shape::kRows * sizeof(float);
-  const StreamScratch scratch(tiles * panels * num_splits * split_bytes, stream);
+  const StreamScratch scratch(num_blocks * num_splits * split_bytes, stream);
+  const SplitSums splits{.sums = static_cast<float4*>(scratch.data()), .arrivals = args.group->arrivals()};
   launch.grid.x *= num_splits;
-  FT_CUDA_CHECK(Launch(MultiplyGrouped<Shape>, launch, product,
-                       SplitSums{.sums = static_cast<float4*>(scratch.data()), .arrivals = args.group->arrivals()}));
+  FT_CUDA_CHECK(Launch(MultiplyGrouped<Shape, true>, launch, product, args.num_tiles, splits));
 }
 
 template <WeightFormat kFormat>
@@ -96,7 +111,7 @@ void LaunchForRows(const GroupedProduct& product, const GroupedMatMulArgs& args,
       FT_CHECK(args.max_tile_rows == 64);
   }
   if constexpr (kFormat != WeightFormat::kE4m3) {
-    if (args.group->matrix_unit() == MatrixUnit::kGroups) {
+    if (args.group->first().matrix_unit() == MatrixUnit::kGroups) {
       return LaunchGrouped<kFormat, 8, MatrixUnit::kGroups>(product, args, stream);
     }
   }
@@ -106,18 +121,14 @@ void LaunchForRows(const GroupedProduct& product, const GroupedMatMulArgs& args,
 }  // namespace
 
 MatrixGroup::MatrixGroup(std::span<const Member> members, Device& device)
-    : out_features_(members[0].weight->out_features()),
-      in_features_(members[0].weight->in_features()),
-      num_panels_(AsCudaWeight(members[0].weight).packed().num_panels()),
-      numeric_class_(AsCudaWeight(members[0].weight).numeric_class()),
-      matrix_unit_(AsCudaWeight(members[0].weight).matrix_unit()),
+    : first_(&AsCudaWeight(members[0].weight)),
       matrices_(device.Allocate(members.size() * sizeof(GroupedMatrix))),
       arrivals_(device.Allocate(kMaxArrivals * sizeof(uint32_t))) {
   std::vector<GroupedMatrix> matrices;
   for (const Member& member : members) {
     const CudaWeight& weight = AsCudaWeight(member.weight);
-    FT_CHECK(weight.out_features() == out_features_ && weight.in_features() == in_features_);
-    FT_CHECK(weight.numeric_class() == numeric_class_);
+    FT_CHECK(weight.out_features() == first_->out_features() && weight.in_features() == first_->in_features());
+    FT_CHECK(weight.numeric_class() == first_->numeric_class());
     matrices.push_back({.weight = weight.packed(), .bias = member.bias});
     if (std::ranges::find(formats_, weight.packed().format) == formats_.end()) {
       formats_.push_back(weight.packed().format);
@@ -129,13 +140,13 @@ MatrixGroup::MatrixGroup(std::span<const Member> members, Device& device)
 
 void MatMulGrouped(const GroupedMatMulArgs& args, cudaStream_t stream) {
   const MatrixGroup& group = *args.group;
-  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape[1] == group.in_features());
-  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(args.x.shape[0], group.out_features()));
-  GroupedProduct product = {.matrices = group.matrices(),
-                            .tiles = args.tiles,
-                            .numeric_class = group.numeric_class(),
-                            .rows = RowsOf(args.x),
-                            .out = args.out.as<float>()};
+  FT_CHECK(args.x.dtype == DType::kBF16 && args.x.shape[1] == group.first().in_features());
+  FT_CHECK(args.out.dtype == DType::kF32 && args.out.shape == Shape(args.x.shape[0], group.first().out_features()));
+  const GroupedProduct product = {.matrices = group.matrices(),
+                                  .tiles = args.tiles,
+                                  .numeric_class = group.first().numeric_class(),
+                                  .rows = RowsOf(args.x),
+                                  .out = args.out.as<float>()};
   for (const WeightFormat format : group.formats()) {
     switch (format) {
       case WeightFormat::kBf16:

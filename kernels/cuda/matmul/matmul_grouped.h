@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of rows with one of several matrices each, in one kernel: a grouped product. The rows of a matrix stand
-// together. A tile is some of them, and the tiles lie in device memory, so that the device itself may say which rows
-// belong to which matrix. A row's sums are those of MatMul with its matrix, bit for bit.
+// A grouped product: one kernel multiplies each row by one of several matrices. The rows of a matrix stand together. A
+// tile is some of them. The tiles lie in device memory, so a kernel may decide which matrix a row is multiplied by. The
+// product gives a row the same bits as MatMul with the row's matrix.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/base/device.h"
-#include "kernels/cuda/matmul/matrix_unit.h"
-#include "kernels/cuda/matmul/numeric_class.h"
+#include "kernels/cuda/matmul/weight.h"
 #include "kernels/cuda/matmul/weight_layout.h"
 #include "kernels/ops.h"
 
@@ -33,21 +32,13 @@ class MatrixGroup {
   // The weights and biases must live as long as the group.
   MatrixGroup(std::span<const Member> members, Device& device);
 
-  int64_t out_features() const { return out_features_; }
-  int64_t in_features() const { return in_features_; }
-  int64_t num_panels() const { return num_panels_; }
-  const NumericClass& numeric_class() const { return numeric_class_; }
-  MatrixUnit matrix_unit() const { return matrix_unit_; }
+  const CudaWeight& first() const { return *first_; }                 // has the shape and the numeric class of all
   std::span<const WeightFormat> formats() const { return formats_; }  // of the members, each once
   const GroupedMatrix* matrices() const { return static_cast<const GroupedMatrix*>(matrices_.get()); }
   uint32_t* arrivals() const { return static_cast<uint32_t*>(arrivals_.get()); }  // as CudaWeight::arrivals
 
  private:
-  int64_t out_features_;
-  int64_t in_features_;
-  int64_t num_panels_;
-  NumericClass numeric_class_;
-  MatrixUnit matrix_unit_;
+  const CudaWeight* first_;
   std::vector<WeightFormat> formats_;
   Buffer matrices_;  // [members]
   Buffer arrivals_;

@@ -80,8 +80,7 @@ struct TileShape {
   static constexpr size_t kSharedBytes = size_t{kStages} * kStageBytes;
 };
 
-// Four warps, each for 32 of the outputs and all rows: the tile of few rows. Slices of 16 KiB (bf16), 8 KiB (e4m3,
-// int8) or 4 KiB (int4) are on their way, three or five of them.
+// The tile of few rows: four warps, each for 32 of the outputs and all rows.
 template <WeightFormat kFormat, int kRowFragments, MatrixUnit kUnit = MatrixUnit::kWarps>
 using SkinnyShape = TileShape<kFormat, 4, 1, 2, kRowFragments, kFormat == WeightFormat::kBf16 ? 4 : 6, kUnit>;
 

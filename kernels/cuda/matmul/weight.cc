@@ -155,32 +155,41 @@ int64_t GroupSizeOf(const IntegerGroups& groups, int64_t first_input) {
   return size;
 }
 
-PackedWeight LayoutOf(const WeightSource& source, int64_t num_outputs, const IndexRange& inputs) {
-  PackedWeight layout = {
-      .num_outputs = num_outputs, .num_inputs = inputs.size(), .group_size = source.quantization.group_size};
-  if (!source.stored.empty()) {
-    const std::optional<IntegerGroups> common = CommonGroups(source.stored);
-    const std::optional<IntegerGroups> groups = common ? KeptGroups(*common, inputs.begin) : std::nullopt;
-    FT_CHECK(groups.has_value());
-    layout.format = groups->bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4;
-    layout.group_size = groups->group_size;
-    layout.has_offsets = groups->has_offsets;
-    return layout;
-  }
-  switch (source.quantization.weights) {
+WeightFormat FormatOf(WeightQuantization quantization) {
+  switch (quantization) {
     case WeightQuantization::kNone:
       break;
     case WeightQuantization::kFp8:
-      layout.format = WeightFormat::kE4m3;
-      break;
+      return WeightFormat::kE4m3;
     case WeightQuantization::kInt8:
-      layout.format = WeightFormat::kInt8;
-      break;
+      return WeightFormat::kInt8;
     case WeightQuantization::kInt4:
-      layout.format = WeightFormat::kInt4;
-      break;
+      return WeightFormat::kInt4;
   }
+  return WeightFormat::kBf16;
+}
+
+// `kept` are the groups that KeptGroups returned.
+PackedWeight LayoutOf(const Shape& shape, const Quantization& quantization, const std::optional<IntegerGroups>& kept) {
+  PackedWeight layout = {.format = FormatOf(quantization.weights),
+                         .num_outputs = shape[0],
+                         .num_inputs = shape[1],
+                         .group_size = quantization.group_size};
+  if (!kept) return layout;
+  layout.format = kept->bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4;
+  layout.group_size = kept->group_size;
+  layout.has_offsets = kept->has_offsets;
   return layout;
+}
+
+PackedWeight LayoutOf(const WeightSource& source, int64_t num_outputs, const IndexRange& inputs) {
+  std::optional<IntegerGroups> kept;
+  if (!source.stored.empty()) {
+    const std::optional<IntegerGroups> common = CommonGroups(source.stored);
+    if (common) kept = KeptGroups(*common, inputs.begin);
+    FT_CHECK(kept.has_value());
+  }
+  return LayoutOf(Shape(num_outputs, inputs.size()), source.quantization, kept);
 }
 
 // Of the scales, and of the offsets, too.
@@ -202,6 +211,11 @@ std::optional<IntegerGroups> KeptGroups(const IntegerGroups& groups, int64_t fir
   const bool has_bits = groups.bits == 4 || groups.bits == 6 || groups.bits == 8;
   if (!has_bits || groups.is_reordered || kept.group_size < kLeastGroupSize) return std::nullopt;
   return kept;
+}
+
+size_t MatrixBytes(const Shape& shape, const Quantization& quantization, const std::optional<IntegerGroups>& kept) {
+  const PackedWeight layout = LayoutOf(shape, quantization, kept);
+  return layout.num_bytes() + ScaleBytes(layout) + kMaxArrivals * sizeof(uint32_t);
 }
 
 CudaWeight::CudaWeight(const PackedWeight& layout, Device& device)

@@ -2,8 +2,10 @@
 // A matrix in the layout of the GPU's kernels: see weight_layout.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/base/device.h"
@@ -45,6 +47,9 @@ inline const CudaWeight& AsCudaWeight(const Weight* weight) { return *static_cas
 // Returns the groups in which a weight keeps a file's integers, from the input `first_input` on. Codes of 6 bits become
 // codes of 8, and scales become f32. Unset: the weight keeps the integers' values as bf16.
 std::optional<IntegerGroups> KeptGroups(const IntegerGroups& groups, int64_t first_input);
+
+// As Backend::MatrixBytes, with the layout's padding and the counters.
+size_t MatrixBytes(const Shape& shape, const Quantization& quantization, const std::optional<IntegerGroups>& kept);
 
 // Copies the parts one after another, a few MiB at a time, and releases each piece before it fetches the next.
 std::unique_ptr<CudaWeight> PrepareWeight(const WeightSource& source, Device& device);

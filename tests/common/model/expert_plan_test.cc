@@ -18,7 +18,7 @@
 #include "common/model/weight_digest.h"
 #include "common/parallel/rank_group.h"
 #include "kernels/make_backend.h"
-#include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/fakes/expert_keeping_backend.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/paths.h"
@@ -177,18 +177,12 @@ TEST(LoadModelWithExperts, RefusesABoundThatHoldsNoExpert) {
               HasSubstr("--expert_memory_mb: expected at least 1, which hold the model's largest expert, got 0"));
 }
 
-// As a GPU does, on which the experts are chosen.
-class KeepingBackend final : public testing::ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  bool keeps_all_experts() const override { return true; }
-};
-
 TEST(LoadModelWithExperts, RefusesABoundBelowAllOfThemWhereAllMustStay) {
   const auto load = [](std::optional<size_t> max_expert_bytes) {
     OpenedModel opened = OpenTiny("mixtral", 1);
     std::vector<std::unique_ptr<kernels::Backend>> backends;
-    backends.push_back(std::make_unique<KeepingBackend>(kernels::MakeBackend({.num_threads = 1}).backend));
+    backends.push_back(
+        std::make_unique<testing::ExpertKeepingBackend>(kernels::MakeBackend({.num_threads = 1}).backend));
     opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
     return LoadModel(
         std::move(opened),

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "common/model/runnable_model.h"
+#include "kernels/make_backend.h"
+#include "tests/testing/fakes/expert_keeping_backend.h"
 #include "tests/testing/fakes/forwarding_backend.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/models/random_checkpoint.h"
@@ -75,9 +77,9 @@ TEST_P(LargestRankNeedTest, EqualsTheMemoryThatTheRanksTake) {
       .num_ranks = num_ranks, .wrap_backend = [&, quantization](std::unique_ptr<kernels::Backend> backend) {
         return std::make_unique<CountingBackend>(std::move(backend), quantization, &taken[next_rank++]);
       }};
-  const testing::LoadedModel model = testing::LoadModel(checkpoint.directory(), options);
-  const kernels::MemoryNeed need = LargestRankNeed(model.transformer->config(), num_ranks, options.transformer,
-                                                   options.num_blocks, {.layers = quantization});
+  testing::LoadedModel model = testing::LoadModel(checkpoint.directory(), options);
+  const kernels::MemoryNeed need =
+      LargestRankNeed(model.transformer->config(), num_ranks, options.transformer, options.num_blocks, model.backend());
   const size_t needed = need.weight_bytes + need.kv_bytes + need.pass_bytes;
   const size_t quantized_row_bytes = taken[0].widest_inputs == 0 ? 0 : taken[0].widest_inputs + sizeof(float);
   const size_t product_bytes = options.transformer.max_rows * quantized_row_bytes;
@@ -96,26 +98,36 @@ INSTANTIATE_TEST_SUITE_P(Models, LargestRankNeedTest,
                                            NeedCase{"olmo2", 4}, NeedCase{"llama", 1, WeightQuantization::kFp8},
                                            NeedCase{"llama_tied", 2, WeightQuantization::kFp8}));
 
+std::unique_ptr<kernels::Backend> OneThread() { return kernels::MakeBackend({.num_threads = 1}).backend; }
+
 TEST(LargestRankNeed, CountsExpertsUpToTheirBound) {
   const ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
+  const auto backend = OneThread();
   const auto need = [&](std::optional<int64_t> max_expert_bytes) {
-    return LargestRankNeed(config, 1, {}, 1, {.max_expert_bytes = max_expert_bytes}).weight_bytes;
+    return LargestRankNeed(config, 1, {}, 1, *backend, {.max_expert_bytes = max_expert_bytes}).weight_bytes;
   };
   const int64_t all = int64_t{2} * 4 * (3 * 64 * 96) * 2;  // layers, experts, weights, bytes
   EXPECT_EQ(need(std::nullopt) - need(0), all);
   EXPECT_EQ(need(1000) - need(0), 1000);
   EXPECT_EQ(need(all + 1), need(std::nullopt));
+  // A bound that a device cannot keep does not make it need less.
+  const testing::ExpertKeepingBackend keeping(OneThread());
+  EXPECT_EQ(LargestRankNeed(config, 1, {}, 1, keeping, {.max_expert_bytes = 1000}).weight_bytes, need(std::nullopt));
 }
 
-// A device that keeps all experts gathers a row for all that it chose at the same time.
+// A device that keeps all experts gathers a row for all that it chose at the same time, and quantises what it gathered.
 TEST(LargestRankNeed, CountsTheRowsThatAreGatheredForExperts) {
   const ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
-  constexpr int64_t kRows = 40;
-  const auto need = [&](bool keeps_all) {
-    return LargestRankNeed(config, 1, {.max_rows = kRows}, 1, {.keeps_all_experts = keeps_all}).pass_bytes;
+  const auto row_bytes = [&](const kernels::Backend& backend) {
+    const auto pass = [&](int32_t max_rows) {
+      return LargestRankNeed(config, 1, {.max_rows = max_rows}, 1, backend).pass_bytes;
+    };
+    return pass(41) - pass(40);
   };
-  const int64_t row_bytes = 64 * (2 + 4) + 96 * (8 + 2);   // x and out, gate and up, and their product
-  EXPECT_EQ(need(true) - need(false), kRows * row_bytes);  // two experts in place of one
+  const testing::ExpertKeepingBackend keeping(OneThread()), quantising(OneThread(), WeightQuantization::kFp8);
+  const size_t gathered = 64 * (2 + 4) + 96 * (8 + 2);                // x and out, gate and up, and their product
+  EXPECT_EQ(row_bytes(keeping) - row_bytes(*OneThread()), gathered);  // two experts in place of one
+  EXPECT_EQ(row_bytes(quantising) - row_bytes(keeping), 2 * (96 + 4));
 }
 
 // A sum that overflows would let a model start that no machine can hold.
@@ -126,7 +138,7 @@ TEST(LargestRankNeed, OfTheLargestConfigurationIsCountedWithoutOverflow) {
     "max_position_embeddings": 1073741824})",
                                                               "config.json");
   ASSERT_TRUE(config.ok()) << config.status();
-  const kernels::MemoryNeed need = LargestRankNeed(*config, 1, {}, /*num_blocks=*/1);
+  const kernels::MemoryNeed need = LargestRankNeed(*config, 1, {}, /*num_blocks=*/1, *OneThread());
   const double matrices = 4 * 0x1p46 + 3 * 0x1p44;  // of a layer: q, k, v and o; gate, up and down
   EXPECT_NEAR(static_cast<double>(need.weight_bytes) / (2 * 4096 * matrices), 1, 1e-3);
 }

@@ -110,7 +110,7 @@ TEST(QuantizedModels, NeedTheMemoryThatTheirIntegersTake) {
     }
     const KeptIntegers kept = FindKeptIntegers(config, checkpoint, ranks->backend(0), 1).value();
     const auto matrices = [&](const KeptIntegers& integers) {
-      return LargestRankNeed(config, 1, {}, 1, {.integers = integers}).weight_bytes - vector_bytes;
+      return LargestRankNeed(config, 1, {}, 1, ranks->backend(0), {.integers = integers}).weight_bytes - vector_bytes;
     };
     EXPECT_NEAR(static_cast<double>(matrices(kept)), static_cast<double>(taken), 0.01 * taken) << format.name;
     if (kept.empty()) continue;

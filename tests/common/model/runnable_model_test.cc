@@ -52,13 +52,14 @@ TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
   const LoadOptions options = {.max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}};
   for (const size_t num_missing : {0, 1}) {
     OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
-    const kernels::MemoryNeed need = LargestRankNeed(
-        opened.config, 1, {.max_rows = 16, .max_logit_rows = 16, .max_positions = 64}, options.context.num_blocks);
+    std::unique_ptr<kernels::Backend> backend = kernels::MakeBackend({.num_threads = 1}).backend;
+    const kernels::MemoryNeed need =
+        LargestRankNeed(opened.config, 1, {.max_rows = 16, .max_logit_rows = 16, .max_positions = 64},
+                        options.context.num_blocks, *backend);
     int num_weights = 0;
     std::vector<std::unique_ptr<kernels::Backend>> backends;
-    backends.push_back(std::make_unique<SmallBackend>(kernels::MakeBackend({.num_threads = 1}).backend,
-                                                      need.weight_bytes + need.kv_bytes + need.pass_bytes - num_missing,
-                                                      &num_weights));
+    backends.push_back(std::make_unique<SmallBackend>(
+        std::move(backend), need.weight_bytes + need.kv_bytes + need.pass_bytes - num_missing, &num_weights));
     opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
     const absl::StatusOr<RunnableModel> model = LoadModel(std::move(opened), options, nullptr);
     EXPECT_EQ(model.ok(), num_missing == 0) << model.status();

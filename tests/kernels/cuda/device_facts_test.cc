@@ -98,5 +98,11 @@ TEST(MemoryRefusal, SaysThatWeightsAloneAreTooMuch) {
             "of 139.00 GiB free: 44.00 GiB too little; no --kv_cache_mb helps: the weights need a larger GPU");
 }
 
+TEST(MemoryRefusal, NamesTheRowsOfAStepWhereTheyAreTooMuch) {
+  const MemoryNeed need = {.weight_bytes = 99 * kGiB, .kv_bytes = 4 * kGiB, .pass_bytes = 2 * kGiB};
+  EXPECT_THAT(MemoryRefusal(need, GoodFacts()).value_or(""),
+              ::testing::EndsWith("5.00 GiB too little; no --kv_cache_mb alone helps: lower --max_step_rows, too"));
+}
+
 }  // namespace
 }  // namespace foretoken::kernels::cuda

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -39,6 +40,23 @@ TEST(PackedWeight, KeepsASliceOfAPanelTogether) {
   for (int64_t output = 0; output < weight.num_outputs; ++output) {
     for (int64_t input = 0; input < weight.num_inputs; ++input) {
       ASSERT_EQ(weight.OffsetOf(output, input) / (16 << 10), output / 128 * 4 + input / 64);
+    }
+  }
+}
+
+using MatrixBytesTest = OnDevice;
+
+// Of matrices whose padding is a good part of them, as of a rank's experts.
+TEST_F(MatrixBytesTest, AreWhatAWeightTakes) {
+  for (const Quantization& quantization :
+       {Quantization(), Quantization(WeightQuantization::kFp8), Quantization(WeightQuantization::kInt8, 32),
+        Quantization(WeightQuantization::kInt4, 128)}) {
+    for (const Shape& shape : {Shape(140, 100), Shape(128, 64), Shape(1, 352)}) {
+      const std::vector<float> values = testing::RandomValues(1).Normals(shape.num_elements());
+      const auto weight = Prepare({values.data(), DType::kF32, shape}, quantization);
+      const size_t fp8_scales = quantization.weights == WeightQuantization::kFp8 ? shape[0] * sizeof(float) : 0;
+      EXPECT_EQ(MatrixBytes(shape, quantization, std::nullopt),
+                weight->num_bytes() + fp8_scales + kMaxArrivals * sizeof(uint32_t));
     }
   }
 }
