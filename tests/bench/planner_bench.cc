@@ -62,7 +62,7 @@ int Main() {
                               offers,
                               {.fixed = {.num_rows = kNumSequences, .num_positions = 500 * kNumSequences},
                                .max_rows = kMaxRows,
-                               .num_emitting = kNumSequences,
+                               .num_decoding = kNumSequences,
                                .between_ms = 0.5f},
                               cost);
                         }));

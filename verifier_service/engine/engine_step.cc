@@ -268,12 +268,14 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
   const bool is_comparable =
       began.has_value() && outcome.num_roots > 0 &&
       std::ranges::none_of(plan, [](const PlannedSequence& planned) { return AsksInAnyCase(*planned.sequence); });
+  const int32_t num_first_tokens = forecast.num_emitting - forecast.num_decoding;  // whoever is asked
   speculation_.Observe({.cycle_ms = began.has_value() ? absl::ToDoubleMilliseconds(now - *began) : 0,
                         .step_ms = outcome.step_ms,
                         .plain_ms = forecast.step_ms_without_trees,
+                        .prompt_ms = forecast.prompt_ms,
                         .wait_ms = timer_.ms(StepPhase::kProposals),
-                        .num_drawing = forecast.num_emitting,
-                        .num_emitted = outcome.num_emitted,
+                        .num_decoding = forecast.num_decoding,
+                        .num_emitted = std::max(0, outcome.num_emitted - num_first_tokens),
                         .num_roots = outcome.num_roots,
                         .num_guessed = outcome.num_guessed,
                         .num_trees = outcome.num_trees,

@@ -26,7 +26,11 @@ StepForecast Forecast(std::span<const PlannedSequence> plan, const StepPolicy& p
     const int32_t num_nodes = planned.tree.rows.num_nodes();
     forecast.num_rows += planned.num_chain + num_nodes;
     forecast.num_tree_rows += num_nodes;
-    if (!planned.sequence->decodes()) forecast.num_prompt_rows += planned.num_chain;
+    if (planned.sequence->decodes()) {
+      ++forecast.num_decoding;
+    } else {
+      forecast.num_prompt_rows += planned.num_chain;
+    }
     if (planned.tree.guess != nullptr) forecast.num_offered_nodes += planned.tree.guess->num_nodes();
     if (!planned.draws()) continue;
     ++forecast.num_emitting;
@@ -34,6 +38,7 @@ StepForecast Forecast(std::span<const PlannedSequence> plan, const StepPolicy& p
   }
   forecast.step_ms = cost.Predict(LoadOf(plan));
   forecast.step_ms_without_trees = cost.Predict(ContextLoadOf(plan));
+  forecast.prompt_ms = PromptMs(plan, cost);
   return forecast;
 }
 

@@ -120,12 +120,13 @@ void PlanTrees(const StepPolicy& policy, const Experience& experience, const Ste
     offers.push_back(OfferOf(planned, experience));
     offering.push_back(&planned);
   }
-  const auto draws = [](const PlannedSequence& planned) { return planned.draws(); };
+  const auto decodes = [](const PlannedSequence& planned) { return planned.sequence->decodes(); };
   std::vector<std::vector<int32_t>> chosen =
       ChooseNodes(offers,
                   {.fixed = LoadOf(*plan),
                    .max_rows = limits.max_rows,
-                   .num_emitting = static_cast<int32_t>(std::ranges::count_if(*plan, draws)),
+                   .num_decoding = static_cast<int32_t>(std::ranges::count_if(*plan, decodes)),
+                   .prompt_ms = PromptMs(*plan, experience.step_cost),
                    .between_ms = static_cast<float>(policy.between_ms),
                    .is_curious = policy.is_curious},
                   experience.step_cost);
@@ -167,6 +168,17 @@ StepLoad ContextLoadOf(std::span<const PlannedSequence> plan) {
     load.num_positions += int64_t{planned.num_chain} * (planned.sequence->num_computed + planned.num_chain / 2);
   }
   return load;
+}
+
+float PromptMs(std::span<const PlannedSequence> plan, const StepCost& cost) {
+  StepLoad decoding;
+  for (const PlannedSequence& planned : plan) {
+    if (!planned.sequence->decodes()) continue;
+    ++decoding.num_rows;
+    decoding.num_positions += planned.sequence->num_computed;
+  }
+  const float step_ms = cost.Predict(ContextLoadOf(plan));
+  return decoding.num_rows == 0 ? step_ms : step_ms - cost.Predict(decoding);
 }
 
 StepLoad LoadOf(std::span<const PlannedSequence> plan) {

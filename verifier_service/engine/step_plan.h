@@ -82,5 +82,7 @@ std::vector<PlannedSequence> PlanStep(std::span<const Guess> guesses, const Step
 // The load of a step: ContextLoadOf counts only the sequences' own tokens, and LoadOf counts tree nodes too.
 StepLoad ContextLoadOf(std::span<const PlannedSequence> plan);
 StepLoad LoadOf(std::span<const PlannedSequence> plan);
+// Predicts by how much prompts make a step without tree nodes longer: its whole time if no sequence decodes.
+float PromptMs(std::span<const PlannedSequence> plan, const StepCost& cost);
 
 }  // namespace foretoken::verifier

@@ -101,12 +101,12 @@ CandidateOrder OrderCandidates(std::span<const TreeOffer> offers, int32_t room) 
 int32_t BestPrefix(const CandidateOrder& order, std::span<const TreeOffer> offers, const StepBudget& budget,
                    const StepCost& cost) {
   StepLoad load = budget.fixed;
-  double expected = budget.num_emitting;
-  double host_ms = budget.between_ms;
+  double expected = budget.num_decoding;
+  double other_ms = budget.between_ms - budget.prompt_ms;
   double best_rate = 0;
   int32_t num_best = 0;
   for (int32_t num_nodes = 0;; ++num_nodes) {
-    const double rate = expected / (cost.Predict(load) + host_ms);
+    const double rate = expected / (cost.Predict(load) + other_ms);
     if (num_nodes == order.num_certain || (num_nodes > order.num_certain && rate > best_rate)) {
       best_rate = rate;
       num_best = num_nodes;
@@ -116,7 +116,7 @@ int32_t BestPrefix(const CandidateOrder& order, std::span<const TreeOffer> offer
     expected += order.candidates[num_nodes].path_chance;
     ++load.num_rows;
     load.num_positions += offer.num_positions;
-    host_ms += offer.node_ms;
+    other_ms += offer.node_ms;
   }
 }
 

@@ -4,7 +4,9 @@
 // The nodes of all sequences compete. The planner sorts them by path chance. Every prefix of the sorted nodes is a
 // possible step, and the planner takes the prefix with the most expected tokens per millisecond:
 //   (sequences + sum of path chances) / (step_ms(rows) + time between steps + time of the host for the nodes)
-// If rows are expensive or guesses are poor, the best prefix is empty, and the step is plain decoding.
+// If rows are expensive or guesses are poor, the best prefix is empty, and the step is plain decoding. The time of
+// prompts in the step is left out, because it passes once, whatever the number of steps that tokens take. With it a
+// node would look cheap in every step that has prompts.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,8 @@ struct TreeOffer {
 struct StepBudget {
   StepLoad fixed;            // roots and prompt tokens, which the step computes anyway
   int32_t max_rows = 0;      // of the step
-  int32_t num_emitting = 0;  // sequences that draw a token with or without a tree
+  int32_t num_decoding = 0;  // sequences that decode: each draws a token with or without a tree
+  float prompt_ms = 0;       // by how much prompts make the step longer, of the predicted time of `fixed`
   float between_ms = 0;      // time between two forward passes, independent of their rows
   // Take nodes up to the next cost bucket, so that a wrong cost there is measured again.
   bool is_curious = false;

@@ -21,6 +21,10 @@ constexpr double kStallFactor = 50, kLeastStallMs = 100;
 // Before the first trial the chances are learned. Later pauses are at least as long, and longer after a long trial or
 // one that lost time.
 constexpr double kPauseCycles = 64, kPausePerTrialCycle = 4, kPausePerLoss = 100, kMaxPauseMs = 600'000;
+// While a situation explores, a trial also ends once the slower set has lost about so much, the longer of the two: a
+// server that knows nothing yet must not be slow for as long as a sure verdict takes. Pauses between these trials are
+// shorter.
+constexpr double kExploringLossCycles = 8, kExploringLossMs = 100, kExploringPausePerLoss = 10;
 // A proposer that is asked anew catches up for so many cycles, or so long, but for a few cycles at least.
 constexpr double kLeastCatchUpCycles = 16, kCatchUpCycles = 64, kCatchUpMs = 1000;
 // A block of a trial. Cycles without guesses all emit as much, so a few of them suffice. After all blocks the speed of
@@ -189,8 +193,9 @@ void SpeculationPolicy::Continue(Situation& situation, const CycleOutcome& outco
   }
   if (!IsSettled()) return;
   Pace& pace = trial.is_its_turn ? trial.tried_pace : trial.asked_pace;
-  pace.Add(outcome.plain_ms * outcome.num_emitted / outcome.num_drawing, outcome.cycle_ms,
-           kTextVariance * outcome.num_trees / (1.0 * outcome.num_drawing * outcome.num_drawing));
+  const double decode_ms = outcome.plain_ms - outcome.prompt_ms;
+  pace.Add(outcome.prompt_ms + decode_ms * outcome.num_emitted / outcome.num_decoding, outcome.cycle_ms,
+           kTextVariance * outcome.num_trees / (1.0 * outcome.num_decoding * outcome.num_decoding));
   trial.block_cycles += 1;
   trial.block_ms += outcome.cycle_ms;
   const double enough = policy_.proposers != 0 ? kBlockCycles : kBlockCyclesWithoutGuesses;
@@ -204,10 +209,14 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   if (++trial.num_blocks % 2 != 0) return;
   const double asked = trial.asked_pace.mean(), tried = trial.tried_pace.mean();
   const double error = std::sqrt(trial.asked_pace.variance() + trial.tried_pace.variance());
-  if (trial.num_blocks < kMaxBlocks && std::abs(tried - asked) <= kClear * error) return;
-  last_trial_speedup_ = asked / tried;
+  const bool is_clear = std::abs(tried - asked) > kClear * error;
   const bool has_won = tried < asked;
   const double lost_ms = has_won ? trial.asked_ms * (1 - tried / asked) : trial.tried_ms * (1 - asked / tried);
+  const double cycle_ms = (trial.tried_ms + trial.asked_ms) / trial.num_cycles;
+  const bool has_lost_enough =
+      situation.num_to_explore > 0 && lost_ms > std::max(kExploringLossMs, kExploringLossCycles * cycle_ms);
+  if (!is_clear && !has_lost_enough && trial.num_blocks < kMaxBlocks) return;
+  last_trial_speedup_ = asked / tried;
   situation.has_tried = true;
   if (has_won) {
     situation.asked = trial.proposers;
@@ -230,7 +239,7 @@ void SpeculationPolicy::EndTrial(Situation& situation, double lost_ms) {
   situation.ms_owed += lost_ms;
   situation.trial.reset();
   situation.paused = {};
-  situation.pause = {.cycles = kPauseCycles};
+  situation.pause = {.cycles = kPauseCycles, .ms = kExploringPausePerLoss * lost_ms};
   if (--situation.num_to_explore > 0) return;
   situation.pause.cycles += kPausePerTrialCycle * std::exchange(situation.cycles_owed, 0);
   situation.pause.ms = std::min(kMaxPauseMs, kPausePerLoss * std::exchange(situation.ms_owed, 0));

@@ -6,12 +6,13 @@
 // verifier's own machine takes cores and memory bandwidth. No model predicts these costs, so the policy measures them.
 // It keeps one set of proposers that is asked, and now and then tries another set against it. A trial alternates short
 // blocks of cycles with either set and compares their speeds; a cycle lasts from one decision to the next. The speed of
-// a set is
+// a set is the time that its tokens and prompts would take without trees, by the cost curve, by the measured time:
 //
-//   (tokens per sequence and cycle) * (predicted time of the step without tree nodes) / (measured time of the cycle)
+//   (prompt_ms + (tokens per decoding sequence) * (plain_ms - prompt_ms)) / cycle_ms
 //
-// so that it does not depend on the number of sequences, nor on prompts that come and go. The faster set is asked from
-// then on. A trial ends when the difference is clear, or after some blocks.
+// so that it does not depend on the number of sequences, nor on prompts that come and go. Guesses win tokens, not
+// prompts, so prompts count once. The faster set is asked from then on. A trial ends when the difference is clear,
+// after some blocks, or, in the first trials, when the slower set has lost a few cycles' time.
 //
 // A proposer that was not asked was told nothing meanwhile. So before a trial compares anything, a set with a new
 // proposer is asked for a while in which the proposer catches up.
@@ -31,7 +32,7 @@
 // Example:
 //   const StepPolicy policy = speculation.Decide({.num_sequences = 1, .allowed = 0b11});  // for the coming cycle
 //   ...                                                               // proposers are asked, a step runs
-//   speculation.Observe({.cycle_ms = 25, .step_ms = 22, .plain_ms = 20, .num_drawing = 1, .num_emitted = 3});
+//   speculation.Observe({.cycle_ms = 25, .step_ms = 22, .plain_ms = 20, .num_decoding = 1, .num_emitted = 3});
 //
 // Threads: one.
 #pragma once
@@ -65,14 +66,15 @@ struct SpeculationDemand {
 // A cycle: from one Decide to the next.
 struct CycleOutcome {
   double cycle_ms = 0;
-  double step_ms = 0;       // of that, the forward pass and the draw
-  double plain_ms = 0;      // what the cost curve predicts for the step without its tree nodes
-  double wait_ms = 0;       // of cycle_ms, for proposals
-  int32_t num_drawing = 0;  // sequences that drew: without guesses each emits one token
-  int32_t num_emitted = 0;  // tokens, of all sequences
-  int32_t num_roots = 0;    // sequences that proposers know
-  int32_t num_guessed = 0;  // tokens that some tree had right
-  int32_t num_trees = 0;    // sequences with nodes in the step: all others emitted exactly one token
+  double step_ms = 0;        // of that, the forward pass and the draw
+  double plain_ms = 0;       // what the cost curve predicts for the step without its tree nodes
+  double prompt_ms = 0;      // of plain_ms, for prompts
+  double wait_ms = 0;        // of cycle_ms, for proposals
+  int32_t num_decoding = 0;  // sequences that decode: without guesses each emits one token
+  int32_t num_emitted = 0;   // their tokens
+  int32_t num_roots = 0;     // sequences that proposers know
+  int32_t num_guessed = 0;   // tokens that some tree had right
+  int32_t num_trees = 0;     // sequences with nodes in the step: all others emitted exactly one token
   // False: the cycle says nothing about proposers, or its begin is not known. Only step_ms is read.
   bool is_comparable = true;
 };
@@ -83,7 +85,7 @@ class SpeculationPolicy {
   explicit SpeculationPolicy(size_t num_proposers);
 
   StepPolicy Decide(const SpeculationDemand& demand);
-  // The cycle since the last Decide. Nothing is learned from one in which no token was emitted.
+  // The cycle since the last Decide. Nothing is learned from one in which no sequence decoded.
   void Observe(const CycleOutcome& outcome);
 
   // For statistics.

@@ -17,6 +17,7 @@ namespace foretoken::verifier {
 struct StepForecast {
   int32_t num_sequences = 0;
   int32_t num_emitting = 0;  // sequences that draw; without trees the step emits one token for each
+  int32_t num_decoding = 0;  // of these, all but those whose prompt ends
   int32_t num_rows = 0;
   int32_t num_prompt_rows = 0;
   int32_t num_tree_rows = 0;
@@ -24,6 +25,7 @@ struct StepForecast {
   double expected_tokens = 0;     // sum over all sequences
   float step_ms = 0;              // the forward pass and the draw
   float step_ms_without_trees = 0;
+  float prompt_ms = 0;      // of step_ms_without_trees, what prompts add to the decoding sequences' time
   float between_ms = 0;     // time between two forward passes, independent of their rows
   bool is_curious = false;  // the step takes more rows than would pay, to learn
 };

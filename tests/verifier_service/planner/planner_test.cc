@@ -41,7 +41,7 @@ TEST(Planner, TakesEveryLikelyNodeIfRowsAreFree) {
   const StepCost cost = Learned([](int32_t) { return 10.0f; });
   const TokenTree tree = Chain({0.9f, 0.8f, 0.1f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
-  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost),
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_decoding = 1}, cost),
               ElementsAre(ElementsAre(0, 1, 2)));
 }
 
@@ -49,7 +49,7 @@ TEST(Planner, TakesNothingIfARowCostsMoreThanItsChance) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.9f, 0.8f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
-  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1}, cost),
+  EXPECT_THAT(ChooseNodes({&offer, 1}, {.fixed = {.num_rows = 1}, .max_rows = 64, .num_decoding = 1}, cost),
               ElementsAre(IsEmpty()));
 }
 
@@ -58,7 +58,7 @@ TEST(Planner, JumpsOverACostStepIfTheNodesBehindItPay) {
   const StepCost cost = Learned([](int32_t rows) { return rows == 1 ? 10.0f : 20.0f; });
   const TokenTree tree = Chain(std::vector<float>(15, 0.95f));
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 15};
-  const StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  const StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_decoding = 1};
   EXPECT_EQ(ChooseNodes({&offer, 1}, budget, cost)[0].size(), 15);
   const TokenTree short_tree = Chain({0.95f});
   const TreeOffer short_offer = {.path_chances = PathChances(short_tree), .max_nodes = 15};
@@ -71,7 +71,7 @@ TEST(Planner, SequencesCompeteAndLimitsHold) {
   const TokenTree poor = Chain({0.2f, 0.2f, 0.2f});
   const TreeOffer offers[] = {{.path_chances = PathChances(poor), .max_nodes = 8},
                               {.path_chances = PathChances(good), .max_nodes = 2}};
-  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 5, .num_emitting = 2}, cost),
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 5, .num_decoding = 2}, cost),
               ElementsAre(ElementsAre(0), ElementsAre(0, 1)));
 }
 
@@ -83,9 +83,9 @@ TEST(Planner, ASequenceThatTakesAllGetsItsNodesFirstAtAnyCost) {
       {.path_chances = PathChances(good), .max_nodes = 8},
       {.path_chances = PathChances(poor), .max_nodes = 2, .takes_all = true},
   };
-  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 64, .num_emitting = 2}, cost),
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 64, .num_decoding = 2}, cost),
               ElementsAre(IsEmpty(), ElementsAre(0, 1)));
-  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 3, .num_emitting = 2}, cost),
+  EXPECT_THAT(ChooseNodes(offers, {.fixed = {.num_rows = 2}, .max_rows = 3, .num_decoding = 2}, cost),
               ElementsAre(IsEmpty(), ElementsAre(0)));
 }
 
@@ -93,10 +93,26 @@ TEST(Planner, TimeBetweenStepsMakesRowsWorthMore) {
   const StepCost cost = Learned([](int32_t rows) { return static_cast<float>(rows); });
   const TokenTree tree = Chain({0.5f});
   const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
-  StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_emitting = 1};
+  StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_decoding = 1};
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
   budget.between_ms = 5;  // 1 token in 6 ms, or 1.5 in 7
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
+}
+
+// A prompt in the step takes its time whatever the nodes. 2 tokens in 14 ms are worth less than 1 in 10 ms and another
+// in the 10 ms of the next step would be, unless rows beside a prompt cost less.
+TEST(Planner, PromptsDoNotMakeNodesCheap) {
+  const StepCost cost = Learned([](int32_t rows) { return 6 + 4 * static_cast<float>(rows); });
+  const TokenTree tree = Chain({0.35f});
+  const TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8};
+  StepBudget budget = {.fixed = {.num_rows = 1}, .max_rows = 64, .num_decoding = 1};
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+  budget.fixed.num_rows = 41;
+  budget.prompt_ms = 160;
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
+  const StepCost flat = Learned([](int32_t rows) { return rows <= 40 ? 6 + 4 * static_cast<float>(rows) : 166.0f; });
+  budget.prompt_ms = 156;
+  EXPECT_THAT(ChooseNodes({&offer, 1}, budget, flat), ElementsAre(ElementsAre(0)));
 }
 
 TEST(Planner, NodesOfLargeContextsCostMore) {
@@ -111,7 +127,7 @@ TEST(Planner, NodesOfLargeContextsCostMore) {
   EXPECT_NEAR(cost.Predict({.num_rows = 4, .num_positions = 400}), 10, 3);
   const TokenTree tree = Chain({0.5f});
   TreeOffer offer = {.path_chances = PathChances(tree), .max_nodes = 8, .num_positions = 200};
-  StepBudget budget = {.fixed = {.num_rows = 1, .num_positions = 200}, .max_rows = 64, .num_emitting = 1};
+  StepBudget budget = {.fixed = {.num_rows = 1, .num_positions = 200}, .max_rows = 64, .num_decoding = 1};
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
   offer.num_positions = budget.fixed.num_positions = 20'000;  // a second row doubles the step
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(IsEmpty()));
@@ -137,7 +153,7 @@ std::vector<std::vector<int32_t>> ChooseBySorting(std::span<const TreeOffer> off
   }
   best.resize(std::min<size_t>(best.size(), budget.max_rows - budget.fixed.num_rows));
   size_t num_best = 0;
-  double expected = budget.num_emitting, best_rate = expected / cost.Predict(budget.fixed);
+  double expected = budget.num_decoding, best_rate = expected / cost.Predict(budget.fixed);
   for (size_t i = 0; i < best.size(); ++i) {
     expected += best[i].chance;
     const double rate = expected / cost.Predict({.num_rows = budget.fixed.num_rows + static_cast<int32_t>(i) + 1});
@@ -163,7 +179,7 @@ TEST(Planner, ChoosesTheNodesThatSortingAllNodesGives) {
       offer = {.path_chances = PathChances(Chain(chances)), .max_nodes = static_cast<int32_t>(random() % 40)};
     }
     const auto num_offers = static_cast<int32_t>(offers.size());
-    const StepBudget budget = {.fixed = {.num_rows = num_offers}, .max_rows = 100, .num_emitting = num_offers};
+    const StepBudget budget = {.fixed = {.num_rows = num_offers}, .max_rows = 100, .num_decoding = num_offers};
     EXPECT_EQ(ChooseNodes(offers, budget, cost), ChooseBySorting(offers, budget, cost)) << trial;
   }
 }
