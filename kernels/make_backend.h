@@ -11,7 +11,7 @@
 namespace foretoken::kernels {
 
 // The CPU paths that this machine can run, best first: a subset of "amx", "avx512_bf16", "avx512_vnni", "avx512",
-// "avx2", "baseline".
+// "avx_vnni", "avx2", "baseline".
 std::vector<std::string> SupportedCpuIsas();
 
 // The threads that BackendOptions::num_threads stands for, of all ranks together. 0 stands for one per core that this

@@ -45,7 +45,7 @@ ABSL_FLAG(std::string, log_format, foretoken::verifier::Config().log_format, "te
 ABSL_FLAG(std::string, device, foretoken::verifier::Config().device,
           "the device that computes: cpu, or cuda if the build has it");
 ABSL_FLAG(std::string, cpu_isa, foretoken::verifier::Config().cpu_isa,
-          "auto, or one of amx, avx512_bf16, avx512_vnni, avx512, avx2, baseline");
+          "auto, or one of amx, avx512_bf16, avx512_vnni, avx512, avx_vnni, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, foretoken::verifier::Config().quantization.weights,
           "of the layers' weights: none (bf16, or as quantised in the file), int8 or int4, on cuda also fp8; fewer "
           "bytes, other logits");

@@ -190,7 +190,7 @@ int Main() {
   const Isa isa = isa_name == "auto" ? SupportedIsas().front() : IsaFromName(isa_name).value();
   const auto pin = IsaPin::Make(isa);
   Bounds bounds;
-  if (isa != Isa::kAvx2 && isa != Isa::kBaseline) bounds = {.greedy = 1.3, .keyed = 1.5, .filtered = 3};
+  if (isa < Isa::kAvxVnni) bounds = {.greedy = 1.3, .keyed = 1.5, .filtered = 3};
   Findings findings;
   for (const RowKind& kind : RowKinds()) {
     if (is_short && !kind.is_in_short) continue;

@@ -109,6 +109,7 @@ double MultiplyOnThisThread(Isa isa) {
       return MultiplyBf16Vectors(100000);
     case Isa::kAvx512Vnni:
     case Isa::kAvx512:
+    case Isa::kAvxVnni:
     case Isa::kAvx2:
     case Isa::kBaseline:
       break;

@@ -35,7 +35,7 @@ ABSL_FLAG(bool, short, false, "a smaller model and fewer rounds");
 ABSL_FLAG(bool, json, false, "print JSON");
 ABSL_FLAG(int, threads, 0, "threads; 0: one per core");
 ABSL_FLAG(std::string, isa, "auto",
-          "amx, avx512_bf16, avx512_vnni, avx512, avx2, baseline, or auto: the best of this machine");
+          "amx, avx512_bf16, avx512_vnni, avx512, avx_vnni, avx2, baseline, or auto: the best of this machine");
 
 ABSL_FLAG(std::string, weights, "bf16", "bf16, int8 or int4: how all matrices are kept");
 ABSL_FLAG(int32_t, group_size, 32, "inputs that share a scale, for int8 and int4");

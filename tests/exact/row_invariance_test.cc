@@ -32,8 +32,9 @@ struct Case {
 };
 
 // "avx512_vnni" multiplies rows of bf16 with the kernels of "avx512", and rows of int8 with those of "avx512_bf16".
-// Both run anyway on a machine with a better instruction set, so two modes are enough there.
-constexpr char kVnni[] = "avx512_vnni";
+// "avx_vnni" has kernels of its own for rows of int8, and is "avx2" otherwise. The others run anyway on a machine with
+// a better instruction set, so two modes are enough there.
+bool IsVnni(const std::string& isa) { return isa == "avx512_vnni" || isa == "avx_vnni"; }
 
 // The instruction sets, the best first. A GPU has one entry.
 std::vector<std::string> Isas() {
@@ -60,7 +61,7 @@ std::vector<Case> CasesOnEveryIsa() {
   std::vector<Case> cases = CasesOnBestIsa();
   const auto isas = Isas();
   for (size_t i = 1; i < isas.size(); ++i) {
-    if (isas[i] == kVnni) continue;
+    if (IsVnni(isas[i])) continue;
     for (const ExactModel& model : AllExactModels()) {
       if (!IsSecondShape(model.name)) cases.push_back({model, isas[i]});
     }
@@ -79,7 +80,7 @@ std::vector<Case> QuantizedCases(const std::vector<std::string>& isas) {
       cases.push_back({model, isa, "w8a8", {.weights = "int8", .group_size = 128, .activations = "int8"}});
       cases.push_back({model, isa, "w4a8", {.weights = "int4", .head = "int4", .activations = "int8"}});
     }
-    if (isa == kVnni && isa != isas.front()) continue;
+    if (IsVnni(isa) && isa != isas.front()) continue;
     cases.push_back({model, isa, "w8a16", {.weights = "int8", .head = "int8"}});
     cases.push_back({model, isa, "w4a16", {.weights = "int4", .group_size = 64}});
     cases.push_back({model, isa, "kv_int8", {.kv_cache = "int8"}});

@@ -15,12 +15,18 @@
 
 #include "kernels/cpu/embed.h"
 #include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_integer_avx2.h"
 #include "kernels/cpu/matmul/matmul_integer_avx512.h"
 #include "kernels/cpu/matmul/matmul_integer_highway.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/quantize.h"
 #include "tests/reference/matmul.h"
 #include "tests/testing/cases/random_values.h"
+
+#if defined(__x86_64__)
+#define FORETOKEN_BYTES_TARGET "avx2,fma,f16c"
+#include "kernels/cpu/matmul/matmul_integer_256.h"
+#endif
 
 namespace foretoken::kernels::cpu {
 namespace {
@@ -440,6 +446,61 @@ TEST(IntegerMatMul, Int8RowsAndFileIntegersGiveTheSameBitsOnEveryInstructionSet)
     }
   }
 }
+
+#if defined(__x86_64__)
+
+HWY_PUSH_ATTRIBUTES(FORETOKEN_BYTES_TARGET)
+
+// AVX-VNNI's vpdpbusd as its manual defines it.
+struct EmulatedBytes {
+  static constexpr bool kHasDots = true;
+  static __m256i AddDots(__m256i sums, __m256i codes, __m256i x) {
+    alignas(32) uint8_t factors[32];
+    alignas(32) int8_t values[32];
+    alignas(32) int32_t out[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(factors), codes);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(values), x);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out), sums);
+    for (int i = 0; i < 32; ++i) out[i / 4] += int32_t{factors[i]} * values[i];
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(out));
+  }
+};
+
+HWY_POP_ATTRIBUTES
+
+// The kernel for AVX-VNNI is AVX2's but for its dots. It runs here on machines without AVX-VNNI.
+TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
+  if (std::ranges::find(SupportedIsas(), Isa::kAvx2) == SupportedIsas().end()) GTEST_SKIP() << "no AVX2";
+  const auto pin = IsaPin::Make(Isa::kAvx2);
+  ThreadPool pool(1);
+  Pages scratch;
+  for (const int bits : {4, 6, 8}) {
+    for (const int32_t group_size : {16, 32, 64, 128}) {
+      for (const bool is_extreme : {false, true}) {
+        const ProductCase c = {.isa = Isa::kAvx2, .int8_rows = true, .group_size = group_size};
+        const FilePanel panel(FileLayout(c, bits), is_extreme);
+        const IntegerPanels& layout = *panel.weight.integers();
+        for (int64_t num_rows = 1; num_rows <= 9; ++num_rows) {
+          const int64_t num_inputs = panel.weight.in_features();
+          const MatMulInput input = is_extreme ? ExtremeInput(num_rows, kPanelWidth, num_inputs)
+                                               : RandomIntegerInput(num_rows, kPanelWidth, num_inputs);
+          const auto product = [&](const MatMulKernel& kernel) {
+            std::vector<float> out(num_rows * kPanelWidth);
+            MatMul({.x = {input.x.data(), DType::kBF16, Shape(num_rows, num_inputs)},
+                    .weight = &panel.weight,
+                    .out = {out.data(), DType::kF32, Shape(num_rows, kPanelWidth)}},
+                   kernel, scratch, pool);
+            return out;
+          };
+          ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout)), product(Avx2IntegerKernel(layout)))
+              << bits << " bits in groups of " << group_size << ", rows: " << num_rows;
+        }
+      }
+    }
+  }
+}
+
+#endif
 
 }  // namespace
 }  // namespace foretoken::kernels::cpu

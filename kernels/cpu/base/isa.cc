@@ -16,7 +16,8 @@
 namespace foretoken::kernels::cpu {
 namespace {
 
-constexpr std::array kIsas = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2, Isa::kBaseline};
+constexpr std::array kIsas = {Isa::kAmx,     Isa::kAvx512Bf16, Isa::kAvx512Vnni, Isa::kAvx512,
+                              Isa::kAvxVnni, Isa::kAvx2,       Isa::kBaseline};
 
 #if defined(__x86_64__)
 
@@ -28,6 +29,11 @@ bool HasAvx512Vnni() {
 bool HasAvx512Bf16() {
   uint32_t eax, ebx, ecx, edx;
   return HasAvx512Vnni() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+}
+
+bool HasAvxVnni() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
 }
 
 // The processor's flags are not enough: a process must ask Linux (from 5.16 on) for the 8 KiB of tile state.
@@ -45,6 +51,7 @@ bool HasAmx() {
 
 bool HasAvx512Vnni() { return false; }
 bool HasAvx512Bf16() { return false; }
+bool HasAvxVnni() { return false; }
 bool HasAmx() { return false; }
 
 #endif
@@ -58,7 +65,10 @@ std::vector<Isa> Detect() {
     if (HasAvx512Vnni()) isas.push_back(Isa::kAvx512Vnni);
     isas.push_back(Isa::kAvx512);
   }
-  if ((targets & HWY_AVX2) != 0) isas.push_back(Isa::kAvx2);
+  if ((targets & HWY_AVX2) != 0) {
+    if (HasAvxVnni()) isas.push_back(Isa::kAvxVnni);
+    isas.push_back(Isa::kAvx2);
+  }
   isas.push_back(Isa::kBaseline);
   return isas;
 }
@@ -71,6 +81,7 @@ int64_t HighwayTargets(Isa isa) {
     case Isa::kAvx512Vnni:
     case Isa::kAvx512:
       return ~(HWY_AVX3 - 1);
+    case Isa::kAvxVnni:
     case Isa::kAvx2:
       return ~(HWY_AVX2 - 1);
     case Isa::kBaseline:
@@ -96,6 +107,8 @@ const char* Name(Isa isa) {
       return "avx512_vnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvxVnni:
+      return "avx_vnni";
     case Isa::kAvx2:
       return "avx2";
     case Isa::kBaseline:

@@ -10,7 +10,7 @@
 namespace foretoken::kernels::cpu {
 
 // Best first.
-enum class Isa { kAmx, kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kBaseline };
+enum class Isa { kAmx, kAvx512Bf16, kAvx512Vnni, kAvx512, kAvxVnni, kAvx2, kBaseline };
 
 const char* Name(Isa isa);
 std::optional<Isa> IsaFromName(std::string_view name);

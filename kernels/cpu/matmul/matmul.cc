@@ -10,6 +10,7 @@
 #include "kernels/cpu/matmul/matmul_highway.h"
 #include "kernels/cpu/matmul/matmul_integer_avx2.h"
 #include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/cpu/matmul/matmul_integer_avx_vnni.h"
 #include "kernels/cpu/matmul/matmul_integer_highway.h"
 #include "kernels/cpu/matmul/weight.h"
 
@@ -183,8 +184,8 @@ void CheckShapes(const MatMulArgs& args) {
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
   if (integers != nullptr) {
     if (HasAvx512Integers(isa, integers->int8_rows)) return Avx512IntegerKernel(*integers);
-    return isa != Isa::kBaseline && integers->int8_rows ? Avx2IntegerKernel(*integers)
-                                                        : HighwayIntegerKernel(*integers);
+    if (isa == Isa::kBaseline || !integers->int8_rows) return HighwayIntegerKernel(*integers);
+    return isa == Isa::kAvxVnni ? AvxVnniIntegerKernel(*integers) : Avx2IntegerKernel(*integers);
   }
   switch (isa) {
     case Isa::kAmx:
@@ -193,6 +194,7 @@ const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
       return Avx512Bf16Kernel();
     case Isa::kAvx512Vnni:
     case Isa::kAvx512:
+    case Isa::kAvxVnni:
     case Isa::kAvx2:
     case Isa::kBaseline:
       break;
