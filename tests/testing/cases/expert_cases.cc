@@ -34,7 +34,7 @@ std::vector<uint16_t> InBf16Bits(const std::vector<float>& values) {
 template <typename T>
 kernels::Buffer Upload(kernels::Backend& backend, const std::vector<T>& values) {
   kernels::Buffer buffer = backend.Allocate(values.size() * sizeof(T));
-  backend.Copy(buffer.get(), values.data(), values.size() * sizeof(T), CopyKind::kToDevice);
+  if (!values.empty()) backend.Copy(buffer.get(), values.data(), values.size() * sizeof(T), CopyKind::kToDevice);
   return buffer;
 }
 
