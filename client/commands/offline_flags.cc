@@ -9,7 +9,8 @@
 #include "client/commands/model_flag.h"
 
 ABSL_FLAG(std::string, device, "cpu", "The device that computes: cpu, or cuda if the build has it");
-ABSL_FLAG(std::string, cpu_isa, "auto", "auto, or one of amx, avx512_bf16, avx512_vnni, avx512, avx_vnni, avx2, baseline");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "auto, or one of amx, avx512_bf16, avx512_vnni, avx512, avx_vnni, avx2, baseline");
 ABSL_FLAG(std::string, weight_quantization, "none",
           "Of the layers' weights: none (bf16, or as quantised in the file), int8 or int4, on cuda also fp8");
 ABSL_FLAG(std::string, head_quantization, "none", "Of the embedding and the head: none, int8 or int4");
