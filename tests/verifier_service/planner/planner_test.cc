@@ -99,8 +99,8 @@ TEST(Planner, TimeBetweenStepsMakesRowsWorthMore) {
   EXPECT_THAT(ChooseNodes({&offer, 1}, budget, cost), ElementsAre(ElementsAre(0)));
 }
 
-// A prompt in the step takes its time whatever the nodes. 2 tokens in 14 ms are worth less than 1 in 10 ms and another
-// in the 10 ms of the next step would be, unless rows beside a prompt cost less.
+// 1.35 tokens in 14 ms are worse than 1 in 10 ms, beside a prompt of 160 ms, too. Where a row costs nothing beside the
+// prompt, it is worth its chance.
 TEST(Planner, PromptsDoNotMakeNodesCheap) {
   const StepCost cost = Learned([](int32_t rows) { return 6 + 4 * static_cast<float>(rows); });
   const TokenTree tree = Chain({0.35f});
