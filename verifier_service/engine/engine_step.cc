@@ -268,7 +268,8 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
   const bool is_comparable =
       began.has_value() && outcome.num_roots > 0 &&
       std::ranges::none_of(plan, [](const PlannedSequence& planned) { return AsksInAnyCase(*planned.sequence); });
-  const int32_t num_first_tokens = forecast.num_emitting - forecast.num_decoding;  // whoever is asked
+  // A sequence whose prompt ends in this step draws its first token, with and without proposers.
+  const int32_t num_first_tokens = forecast.num_emitting - forecast.num_decoding;
   speculation_.Observe({.cycle_ms = began.has_value() ? absl::ToDoubleMilliseconds(now - *began) : 0,
                         .step_ms = outcome.step_ms,
                         .plain_ms = forecast.step_ms_without_trees,

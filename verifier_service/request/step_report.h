@@ -17,7 +17,7 @@ namespace foretoken::verifier {
 struct StepForecast {
   int32_t num_sequences = 0;
   int32_t num_emitting = 0;  // sequences that draw; without trees the step emits one token for each
-  int32_t num_decoding = 0;  // of these, all but those whose prompt ends
+  int32_t num_decoding = 0;  // sequences whose prompt earlier steps have computed; each of them draws
   int32_t num_rows = 0;
   int32_t num_prompt_rows = 0;
   int32_t num_tree_rows = 0;
