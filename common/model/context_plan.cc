@@ -15,6 +15,8 @@ constexpr int64_t kDefaultContexts = 8;
 constexpr int64_t kMaxDefaultKvBytes = int64_t{4} << 30;
 constexpr int64_t kMinBlocks = 4;
 
+}  // namespace
+
 int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype) {
   const kernels::KvCacheView block{.num_layers = static_cast<int32_t>(model.num_layers),
                                    .num_blocks = 1,
@@ -23,8 +25,6 @@ int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype) {
                                    .dtype = dtype};
   return static_cast<int64_t>(block.num_bytes());
 }
-
-}  // namespace
 
 absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model) {
   const int64_t wanted = options.max_context_tokens.value_or(model.max_position_embeddings);

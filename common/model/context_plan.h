@@ -22,6 +22,9 @@ struct ContextPlan {
   int32_t num_blocks = 0;
 };
 
+// What kKvBlockSize tokens take in all layers of the model.
+int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype);
+
 // INVALID_ARGUMENT names the flag: a context longer than the model's, or a K/V cache that does not hold 64 tokens.
 absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model);
 

@@ -162,7 +162,7 @@ absl::StatusOr<Drafter> LoadDflash(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckFiles(tensors));
   FT_ASSIGN_OR_RETURN(const DflashConfig config, ReadDflashConfig(options, target, tensors));
   DrafterNeeds needs = {.method = "dflash",
-                        .bytes = BytesOf(config.block),
+                        .bytes = BytesOf(config.block, *backend),
                         .weight_bytes = tensors.num_bytes(),
                         .vocab_size = config.block.vocab_size,
                         .pass_bytes = static_cast<size_t>(options.max_kept_logit_bytes)};

@@ -187,8 +187,7 @@ absl::StatusOr<EagleWeights> LoadWeights(const model::ModelConfig& config, const
   const int64_t hidden = config.hidden_size;
   EagleWeights weights;
   FT_ASSIGN_OR_RETURN(weights.embed, LoadDraftEmbedding(config, tensors, target));
-  FT_ASSIGN_OR_RETURN(weights.fc,
-                      tensors.Matrix({{"fc.weight", Shape(hidden, 2 * hidden)}}, kernels::WeightQuantization::kNone));
+  FT_ASSIGN_OR_RETURN(weights.fc, tensors.Matrix({{"fc.weight", Shape(hidden, 2 * hidden)}}));
   if (tensors.Contains("fc.bias")) {
     FT_ASSIGN_OR_RETURN(weights.fc_bias, tensors.Vector(model::WeightName{"fc.bias", Shape(hidden)}));
   }
@@ -223,7 +222,7 @@ absl::StatusOr<Drafter> LoadEagle(const DraftOptions& options) {
   FT_RETURN_IF_ERROR(CheckEagleTensors(tensors, config.hidden_size));
   FT_ASSIGN_OR_RETURN(DrafterPlan plan, PlanDrafter(options, target,
                                                     {.method = "eagle",
-                                                     .bytes = BytesOf(config),
+                                                     .bytes = BytesOf(config, *backend),
                                                      .weight_bytes = tensors.num_bytes(),
                                                      .features = {.target_hidden_size = target.config.hidden_size},
                                                      .vocab_size = config.vocab_size},

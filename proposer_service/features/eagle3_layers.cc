@@ -143,7 +143,7 @@ absl::StatusOr<Eagle3Files> ReadEagle3Files(const DraftOptions& options) {
   TakeForm(tensors, config);
   FT_ASSIGN_OR_RETURN(files.mask_state, ReadMaskState(config, target, tensors));
   DrafterNeeds needs = {.method = "eagle3",
-                        .bytes = BytesOf(config.block),
+                        .bytes = BytesOf(config.block, *files.backend),
                         .weight_bytes = tensors.num_bytes(),
                         .vocab_size = config.block.vocab_size};
   if (!files.mask_state.empty()) needs.pass_bytes = static_cast<size_t>(options.max_kept_logit_bytes);

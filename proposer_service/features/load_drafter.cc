@@ -56,6 +56,10 @@ absl::Status ValidateFeatureDraft(absl::string_view method, const DraftOptions& 
                                                    ", which reads the last hidden state, got ",
                                                    options.feature_layers));
   }
+  if (options.expert_memory_mb) {
+    return absl::InvalidArgumentError(absl::StrCat("expert_memory_mb: expected none for ", method,
+                                                   ", which has no experts, got ", *options.expert_memory_mb));
+  }
   if (options.tensor_parallel == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("tensor_parallel: expected 1 for this method, got ", options.tensor_parallel));

@@ -16,7 +16,6 @@ using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::Shape;
 using kernels::TensorView;
-using kernels::WeightQuantization;
 using model::WeightName;
 using tensor::Tensor;
 
@@ -76,17 +75,15 @@ absl::StatusOr<MarkovForm> ResolveMarkovForm(const model::JsonFields& config, co
 
 absl::StatusOr<MarkovHead::Weights> LoadMarkovHead(const MarkovForm& form, const DrafterTensors& tensors) {
   MarkovHead::Weights weights;
-  const auto matrix = [&](const std::string& name, const Shape& shape) {
-    return tensors.Matrix({{name, shape}}, WeightQuantization::kNone);
-  };
   if (form.rank > 0) {
-    FT_ASSIGN_OR_RETURN(weights.by_token, matrix(kByToken, Shape(form.vocab_size, form.rank)));
-    FT_ASSIGN_OR_RETURN(weights.to_logits, matrix(kToLogits, Shape(form.draft_vocab_size, form.rank)));
+    FT_ASSIGN_OR_RETURN(weights.by_token, tensors.VocabularyMatrix({kByToken, Shape(form.vocab_size, form.rank)}));
+    FT_ASSIGN_OR_RETURN(weights.to_logits,
+                        tensors.VocabularyMatrix({kToLogits, Shape(form.draft_vocab_size, form.rank)}));
   }
   if (form.rank > 0 && form.type != MarkovType::kVanilla) {
     const std::string& name = Describe(form.type).matrix;
     const Shape shape = GateShape(form);
-    FT_ASSIGN_OR_RETURN(weights.gates, matrix(name + ".weight", shape));
+    FT_ASSIGN_OR_RETURN(weights.gates, tensors.Matrix({{name + ".weight", shape}}));
     FT_ASSIGN_OR_RETURN(weights.gate_bias, tensors.Vector(WeightName{name + ".bias", Shape(shape[0])}));
   }
   if (!tensors.Contains(kConfidence)) return weights;

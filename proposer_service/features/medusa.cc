@@ -30,6 +30,7 @@ using kernels::ConstTensorView;
 using kernels::DType;
 using kernels::Shape;
 using kernels::TensorView;
+using quantization::FoundWeight;
 using tensor::Tensor;
 
 struct MedusaLayer {
@@ -173,9 +174,9 @@ absl::Status LoadLmHeads(const MedusaConfig& config, const DrafterTensors& tenso
   if (!tensors.Contains("lm_heads.0.weight")) {
     if (!weights.token_ids.empty()) return tensors.ShapeOf("lm_heads.0.weight", 2).status();
     weights.form = FormOfTarget(target.config, config.logit_scale);
-    FT_ASSIGN_OR_RETURN(const ConstTensorView head, target.Head());
-    weights.lm_heads.push_back(tensors.backend().PrepareWeight(
-        {.parts = {&head, 1}, .fetch = weights::FetchPages, .release = weights::ReleasePages}));
+    FT_ASSIGN_OR_RETURN(const FoundWeight head, target.Head());
+    const kernels::IndexRange all = {0, target.config.vocab_size};
+    weights.lm_heads.push_back(PrepareRows(head, {&all, 1}, tensors.backend()));
     return absl::OkStatus();
   }
   FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf("lm_heads.0.weight", 2));
@@ -183,7 +184,7 @@ absl::Status LoadLmHeads(const MedusaConfig& config, const DrafterTensors& tenso
   const int64_t num_lm_heads = config.has_shared_head ? 1 : config.num_heads;
   for (int64_t m = 0; m < num_lm_heads; ++m) {
     const model::WeightName name{absl::StrCat("lm_heads.", m, ".weight"), Shape(shape[0], target.config.hidden_size)};
-    FT_ASSIGN_OR_RETURN(weights.lm_heads.emplace_back(), tensors.Matrix({name}, kernels::WeightQuantization::kNone));
+    FT_ASSIGN_OR_RETURN(weights.lm_heads.emplace_back(), tensors.VocabularyMatrix(name));
   }
   return absl::OkStatus();
 }
@@ -198,8 +199,7 @@ absl::StatusOr<MedusaWeights> LoadWeights(const MedusaConfig& config, const Draf
     for (int64_t j = 0; j < config.num_layers; ++j) {
       const std::string prefix = absl::StrCat("blocks.", m, ".layers.", j, ".");
       MedusaLayer& layer = layers.emplace_back();
-      FT_ASSIGN_OR_RETURN(layer.weight, tensors.Matrix({{prefix + "weight", Shape(hidden, hidden)}},
-                                                       kernels::WeightQuantization::kNone));
+      FT_ASSIGN_OR_RETURN(layer.weight, tensors.Matrix({{prefix + "weight", Shape(hidden, hidden)}}));
       if (!tensors.Contains(prefix + "bias")) continue;
       FT_ASSIGN_OR_RETURN(layer.bias, tensors.Vector(model::WeightName{prefix + "bias", Shape(hidden)}));
     }

@@ -147,11 +147,11 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> LoadProjection(const model::Wei
   FT_ASSIGN_OR_RETURN(std::vector<float> values, tensors.Floats(name));
   for (float& value : values) value = static_cast<float>(value / scale);
   const ConstTensorView view{values.data(), DType::kF32, name.shape};
-  return tensors.backend().PrepareWeight({.parts = {&view, 1}});
+  return tensors.backend().PrepareWeight(
+      {.parts = {&view, 1}, .quantization = tensors.backend().weight_quantization()});
 }
 
 absl::StatusOr<MlpWeights> LoadWeights(const MlpConfig& config, const DrafterTensors& tensors) {
-  using kernels::WeightQuantization;
   const int64_t inner = config.inner_dim;
   MlpWeights weights;
   for (int64_t i = 0; i < config.num_projections(); ++i) {
@@ -161,8 +161,7 @@ absl::StatusOr<MlpWeights> LoadWeights(const MlpConfig& config, const DrafterTen
   }
   for (int64_t i = 0; i < config.num_indices(); ++i) {
     const auto matrix = [&](absl::string_view role) {
-      return tensors.Matrix({{absl::StrCat(role, ".", i, ".weight"), Shape(config.vocab_size, inner)}},
-                            WeightQuantization::kNone);
+      return tensors.VocabularyMatrix({absl::StrCat(role, ".", i, ".weight"), Shape(config.vocab_size, inner)});
     };
     const auto vector = [&](absl::string_view role) {
       return tensors.Vector(model::WeightName{absl::StrCat("ln.", i, ".", role), Shape(inner)});

@@ -33,6 +33,10 @@ TEST(ProposerConfig, FieldsOutOfRangeAreNamed) {
                               .draft = {.model_directory = "/m", .target_directory = "/t", .feature_layers = "1,2"}})
                   .ToString(),
               HasSubstr("feature_layers: expected none for medusa, which reads the last hidden state, got 1,2"));
+  EXPECT_THAT(Validate(Config{.method = "eagle3",
+                              .draft = {.model_directory = "/m", .target_directory = "/t", .expert_memory_mb = 64}})
+                  .ToString(),
+              HasSubstr("expert_memory_mb: expected none for eagle3, which has no experts, got 64"));
   EXPECT_THAT(
       Validate(Config{.method = "eagle3",
                       .draft = {.model_directory = "/m", .target_directory = "/t", .projection_directory = "/n"}})

@@ -13,7 +13,9 @@ namespace {
 
 using kernels::ConstTensorView;
 using kernels::DType;
+using kernels::IndexRange;
 using kernels::Shape;
+using quantization::FoundWeight;
 
 absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const DraftVocabulary& vocabulary, const DrafterTensors& tensors,
                                                   const TargetFiles& target) {
@@ -55,15 +57,14 @@ absl::Status CheckMarks(const DraftVocabulary& vocabulary, std::span<const int32
       std::ranges::count(marks, true), " marks, of which that of id ", first, " differs first"));
 }
 
-// The rows of the target's head, in runs of consecutive ids.
-std::vector<ConstTensorView> RowsOf(const ConstTensorView& head, std::span<const int32_t> token_ids) {
-  const int64_t row_bytes = head.shape[1] * static_cast<int64_t>(kernels::SizeOf(head.dtype));
-  std::vector<ConstTensorView> runs;
-  for (size_t i = 0; i < token_ids.size(); ++i) {
-    if (i > 0 && token_ids[i] == token_ids[i - 1] + 1) {
-      ++runs.back().shape.dims[0];
+// The ids in runs of consecutive ones.
+std::vector<IndexRange> RunsOf(std::span<const int32_t> token_ids) {
+  std::vector<IndexRange> runs;
+  for (const int32_t id : token_ids) {
+    if (!runs.empty() && runs.back().end == id) {
+      ++runs.back().end;
     } else {
-      runs.push_back({head.as<std::byte>() + token_ids[i] * row_bytes, head.dtype, Shape(1, head.shape[1])});
+      runs.push_back({id, id + 1});
     }
   }
   return runs;
@@ -119,9 +120,9 @@ absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, 
   FT_ASSIGN_OR_RETURN(parts.token_ids, ReadTokenIds(vocabulary, tensors, target));
   FT_RETURN_IF_ERROR(CheckMarks(vocabulary, parts.token_ids, tensors));
   if (tensors.Contains("lm_head.weight")) {
-    FT_ASSIGN_OR_RETURN(parts.weight,
-                        tensors.Matrix({{"lm_head.weight", Shape(vocabulary.draft_vocab_size, vocabulary.num_inputs)}},
-                                       kernels::WeightQuantization::kNone));
+    FT_ASSIGN_OR_RETURN(
+        parts.weight,
+        tensors.VocabularyMatrix({"lm_head.weight", Shape(vocabulary.draft_vocab_size, vocabulary.num_inputs)}));
     return parts;
   }
   if (vocabulary.num_inputs != target.config.hidden_size) {
@@ -130,12 +131,10 @@ absl::StatusOr<DraftHeadParts> LoadDraftHead(const DraftVocabulary& vocabulary, 
                                             "] is missing, and the target's head takes ", target.config.hidden_size));
   }
   parts.form = FormOfTarget(target.config);
-  FT_ASSIGN_OR_RETURN(ConstTensorView head, target.Head());
-  if (parts.token_ids.empty()) head.shape.dims[0] = vocabulary.draft_vocab_size;  // without further padding
-  const std::vector<ConstTensorView> rows =
-      parts.token_ids.empty() ? std::vector<ConstTensorView>{head} : RowsOf(head, parts.token_ids);
-  parts.weight =
-      tensors.backend().PrepareWeight({.parts = rows, .fetch = weights::FetchPages, .release = weights::ReleasePages});
+  FT_ASSIGN_OR_RETURN(const FoundWeight head, target.Head());
+  std::vector<IndexRange> rows = RunsOf(parts.token_ids);
+  if (rows.empty()) rows = {{0, vocabulary.draft_vocab_size}};  // without further padding
+  parts.weight = PrepareRows(head, rows, tensors.backend());
   return parts;
 }
 
@@ -144,17 +143,16 @@ absl::StatusOr<std::unique_ptr<kernels::Weight>> LoadDraftEmbedding(const model:
                                                                     const TargetFiles& target) {
   const int64_t hidden = block.hidden_size;
   if (tensors.Contains("embed_tokens.weight")) {
-    return tensors.Matrix({{"embed_tokens.weight", Shape(block.vocab_size, hidden)}},
-                          kernels::WeightQuantization::kNone);
+    return tensors.VocabularyMatrix({"embed_tokens.weight", Shape(block.vocab_size, hidden)});
   }
   if (hidden != target.config.hidden_size) {
     return absl::NotFoundError(absl::StrCat(tensors.directory(), ": tensor embed_tokens.weight [", block.vocab_size,
                                             ", ", hidden, "] is missing, and the target's embedding is ",
                                             target.config.hidden_size, " wide"));
   }
-  FT_ASSIGN_OR_RETURN(const ConstTensorView embedding, target.Embedding());
-  return tensors.backend().PrepareWeight(
-      {.parts = {&embedding, 1}, .fetch = weights::FetchPages, .release = weights::ReleasePages});
+  FT_ASSIGN_OR_RETURN(const FoundWeight embedding, target.Embedding());
+  const IndexRange all = {0, target.config.vocab_size};
+  return PrepareRows(embedding, {&all, 1}, tensors.backend());
 }
 
 }  // namespace foretoken::proposer

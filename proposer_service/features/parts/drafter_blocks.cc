@@ -24,7 +24,8 @@ DrafterBlocks::DrafterBlocks(const model::ModelConfig& config, std::vector<model
   kv_ = {.num_layers = num_layers(),
          .num_blocks = limits.num_blocks,
          .num_kv_heads = static_cast<int32_t>(config.num_kv_heads),
-         .head_dim = static_cast<int32_t>(config.head_dim)};
+         .head_dim = static_cast<int32_t>(config.head_dim),
+         .dtype = backend.kv_cache_dtype()};
   kv_buffer_ = backend_.Allocate(kv_.num_bytes());
   kv_.data = kv_buffer_.get();
   const auto matrix = [&](DType dtype, int64_t cols) { return Tensor(backend_, dtype, Shape(limits.max_rows, cols)); };

@@ -57,9 +57,9 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeDrafterBackend(const Draft
 
 int32_t MaxRows(const DraftOptions& options) { return options.forest.max_tree_rows + options.forest.max_context_rows; }
 
-PositionBytes BytesOf(const model::ModelConfig& blocks) {
+PositionBytes BytesOf(const model::ModelConfig& blocks, const kernels::Backend& backend) {
   constexpr int64_t kBf16 = 2;
-  return {.kv = 2 * blocks.num_layers * blocks.num_kv_heads * blocks.head_dim * kBf16,
+  return {.kv = model::KvBytesPerBlock(blocks, backend.kv_cache_dtype()) / kernels::kKvBlockSize,
           .output = blocks.hidden_size * kBf16,
           .max_positions = blocks.max_position_embeddings};
 }

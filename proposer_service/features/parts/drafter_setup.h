@@ -33,7 +33,8 @@ struct PositionBytes {
   int64_t output = 0;  // of the row
   int64_t max_positions = 0;
 };
-PositionBytes BytesOf(const model::ModelConfig& blocks);  // of a drafter with these decoder blocks
+// Of a drafter with these decoder blocks, whose K and V the backend's option says how to keep.
+PositionBytes BytesOf(const model::ModelConfig& blocks, const kernels::Backend& backend);
 
 struct DrafterNeeds {
   std::string method;

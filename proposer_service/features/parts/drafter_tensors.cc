@@ -110,8 +110,16 @@ absl::Status DrafterTensors::CheckAllRead() const {
                                                  ". The drafter would compute something else without them"));
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Matrix(
-    std::vector<WeightName> weights, const kernels::Quantization& quantization) const {
+absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Matrix(const std::vector<WeightName>& weights) const {
+  return Stacked(weights, backend_->weight_quantization());
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::VocabularyMatrix(const WeightName& weight) const {
+  return Stacked(std::span(&weight, 1), backend_->head_quantization());
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Weight>> DrafterTensors::Stacked(
+    std::span<const WeightName> weights, const kernels::Quantization& quantization) const {
   std::vector<ConstTensorView> parts;
   for (const WeightName& weight : weights) {
     FT_ASSIGN_OR_RETURN(parts.emplace_back(), Find(weight));
@@ -137,15 +145,13 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
   const auto matrix = [&](absl::string_view role, int64_t outputs, int64_t inputs) {
     return WeightName{absl::StrCat(prefix, role, ".weight"), Shape(outputs, inputs)};
   };
-  const kernels::Quantization quantization = tensors.backend().weight_quantization();
   model::LayerWeights block;
   if (shape.has_input_norm) {
     FT_ASSIGN_OR_RETURN(block.input_norm, tensors.Vector(norm("input_layernorm", hidden)));
   }
   FT_ASSIGN_OR_RETURN(block.qkv, tensors.Matrix({matrix("self_attn.q_proj", q_size, shape.qkv_inputs),
                                                  matrix("self_attn.k_proj", kv_size, shape.qkv_inputs),
-                                                 matrix("self_attn.v_proj", kv_size, shape.qkv_inputs)},
-                                                quantization));
+                                                 matrix("self_attn.v_proj", kv_size, shape.qkv_inputs)}));
   if (config.attention_bias || tensors.Contains(absl::StrCat(prefix, "self_attn.q_proj.bias"))) {
     std::vector<float> joined;
     for (const auto& [role, size] : {std::pair("q", q_size), {"k", kv_size}, {"v", kv_size}}) {
@@ -163,16 +169,15 @@ absl::StatusOr<model::LayerWeights> LoadBlock(const model::ModelConfig& config, 
   if (config.attention_sinks || tensors.Contains(sinks.name)) {
     FT_ASSIGN_OR_RETURN(block.sinks, tensors.Vector(sinks));
   }
-  FT_ASSIGN_OR_RETURN(block.o, tensors.Matrix({matrix("self_attn.o_proj", hidden, q_size)}, quantization));
+  FT_ASSIGN_OR_RETURN(block.o, tensors.Matrix({matrix("self_attn.o_proj", hidden, q_size)}));
   const WeightName o_bias{absl::StrCat(prefix, "self_attn.o_proj.bias"), Shape(hidden)};
   if (config.attention_output_bias || tensors.Contains(o_bias.name)) {
     FT_ASSIGN_OR_RETURN(block.o_bias, tensors.Vector(o_bias));
   }
   FT_ASSIGN_OR_RETURN(block.mlp_norm, tensors.Vector(norm("post_attention_layernorm", hidden)));
-  FT_ASSIGN_OR_RETURN(
-      block.gate_up,
-      tensors.Matrix({matrix("mlp.gate_proj", ffn, hidden), matrix("mlp.up_proj", ffn, hidden)}, quantization));
-  FT_ASSIGN_OR_RETURN(block.down, tensors.Matrix({matrix("mlp.down_proj", hidden, ffn)}, quantization));
+  FT_ASSIGN_OR_RETURN(block.gate_up,
+                      tensors.Matrix({matrix("mlp.gate_proj", ffn, hidden), matrix("mlp.up_proj", ffn, hidden)}));
+  FT_ASSIGN_OR_RETURN(block.down, tensors.Matrix({matrix("mlp.down_proj", hidden, ffn)}));
   return block;
 }
 

@@ -53,9 +53,11 @@ class DrafterTensors {
   // The same of BOOL or U8.
   absl::StatusOr<std::vector<bool>> Flags(const std::string& name, int64_t count) const;
 
-  // On the backend: matrices stacked along their outputs, and a vector as f32, which is empty if there is no name.
-  absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(std::vector<model::WeightName> weights,
-                                                          const kernels::Quantization& quantization) const;
+  // On the backend, in the form that its options ask for: matrices of a layer, stacked along their outputs, and a
+  // matrix with a row for each token.
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Matrix(const std::vector<model::WeightName>& weights) const;
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> VocabularyMatrix(const model::WeightName& weight) const;
+  // A vector as f32 on the backend, which is empty if there is no name.
   absl::StatusOr<tensor::Tensor> Vector(const std::optional<model::WeightName>& weight) const;
 
   // INVALID_ARGUMENT names tensors that nobody has read. Tables of rotary angles follow from the configuration.
@@ -71,6 +73,8 @@ class DrafterTensors {
   absl::StatusOr<std::string> StoredName(const std::string& name) const;
   absl::StatusOr<const weights::StoredTensor*> FindExact(const std::string& name, int64_t count,
                                                          std::span<const absl::string_view> dtypes) const;
+  absl::StatusOr<std::unique_ptr<kernels::Weight>> Stacked(std::span<const model::WeightName> weights,
+                                                           const kernels::Quantization& quantization) const;
 
   weights::Checkpoint checkpoint_;
   kernels::Backend* backend_;

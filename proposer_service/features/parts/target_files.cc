@@ -2,14 +2,20 @@
 #include "proposer_service/features/parts/target_files.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/model/checkpoint_fit.h"
 #include "common/model/weight_names.h"
+#include "common/quantization/find_weight.h"
+#include "common/quantization/prepare_matrix.h"
 
 namespace foretoken::proposer {
+
+using quantization::FoundWeight;
+
 namespace {
 
 absl::StatusOr<TargetFiles> Open(const std::string& directory) {
@@ -24,14 +30,27 @@ absl::StatusOr<TargetFiles> Open(const std::string& directory) {
 
 }  // namespace
 
-absl::StatusOr<kernels::ConstTensorView> TargetFiles::Embedding() const {
+absl::StatusOr<FoundWeight> TargetFiles::Embedding() const {
   const model::WeightName embed = model::NameWeights(config).embed;
-  return checkpoint.Find(embed.name, embed.shape);
+  return quantization::FindWeight(checkpoint, embed.name, embed.shape, config.quantization);
 }
 
-absl::StatusOr<kernels::ConstTensorView> TargetFiles::Head() const {
+absl::StatusOr<FoundWeight> TargetFiles::Head() const {
   const model::WeightName head = model::NameWeights(config).head;
-  return checkpoint.Find(head.name, head.shape);
+  return quantization::FindWeight(checkpoint, head.name, head.shape, config.quantization);
+}
+
+std::unique_ptr<kernels::Weight> PrepareRows(const FoundWeight& weight, std::span<const kernels::IndexRange> rows,
+                                             kernels::Backend& backend) {
+  std::vector<quantization::MatrixPart> parts;
+  for (const kernels::IndexRange& range : rows) parts.push_back({.weight = &weight, .rows = range});
+  return quantization::PrepareMatrix({.parts = parts,
+                                      .quantization = backend.head_quantization(),
+                                      .fetch = weights::FetchPages,
+                                      .release = weights::ReleasePages,
+                                      .fetch_tensor = weights::FetchPages,
+                                      .release_tensor = weights::ReleasePages},
+                                     backend);
 }
 
 absl::StatusOr<TargetFiles> OpenTarget(const std::string& directory) {

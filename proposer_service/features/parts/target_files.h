@@ -2,18 +2,21 @@
 // What a drafter takes from the target's checkpoint: its sizes, its tokenizer, and the tensors that the drafter's own
 // file lacks. No other tensor is read.
 //
-// Errors: as LoadModelConfig, Tokenizer::Load and Checkpoint::Open, with the option "target" in front.
+// Errors: as LoadModelConfig, Tokenizer::Load, Checkpoint::Open and FindWeight, with the option "target" in front.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
+#include "common/quantization/found_weight.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/weights/checkpoint.h"
-#include "kernels/tensor_view.h"
+#include "kernels/backend.h"
 #include "proposer_service/proposer/proposer.h"
 
 namespace foretoken::proposer {
@@ -27,9 +30,14 @@ struct TargetFiles {
   int64_t num_tokens() const {
     return std::min(static_cast<int64_t>(tokenizer.vocabulary().num_ids()), config.vocab_size);
   }
-  absl::StatusOr<kernels::ConstTensorView> Embedding() const;  // [V, E] in host memory
-  absl::StatusOr<kernels::ConstTensorView> Head() const;       // [V, E] in host memory
+  // [V, E], in the form in which the checkpoint has them, which they refer to.
+  absl::StatusOr<quantization::FoundWeight> Embedding() const;
+  absl::StatusOr<quantization::FoundWeight> Head() const;
 };
+
+// Packs rows of one of these two onto the drafter's backend. A form of integers is kept, as the target itself keeps it.
+std::unique_ptr<kernels::Weight> PrepareRows(const quantization::FoundWeight& weight,
+                                             std::span<const kernels::IndexRange> rows, kernels::Backend& backend);
 
 absl::StatusOr<TargetFiles> OpenTarget(const std::string& directory);
 
