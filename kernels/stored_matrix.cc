@@ -17,6 +17,7 @@ std::optional<IntegerGroups> CommonGroups(std::span<const StoredPart> parts) {
     common->group_size = std::gcd(common->group_size, groups->group_size);
     if (groups->scale_dtype != common->scale_dtype) common->scale_dtype = DType::kF32;
     common->has_offsets |= groups->has_offsets;
+    common->is_e2m1 &= groups->is_e2m1;
   }
   return common;
 }

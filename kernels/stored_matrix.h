@@ -34,6 +34,8 @@ struct IntegerGroups {
   DType scale_dtype = DType::kF32;
   bool is_reordered = false;          // inputs are consecutive in the order of StoredMatrix::input_order
   std::optional<ScaleBlocks> blocks;  // set: scales and offsets are products (ReadFactors)
+  // Of 6 bits: c - center is always twice a value of E2M1, so 4 bits can hold a code.
+  bool is_e2m1 = false;
 
   friend bool operator==(const IntegerGroups&, const IntegerGroups&) = default;
 };

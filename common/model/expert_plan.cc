@@ -30,7 +30,8 @@ absl::StatusOr<std::string> KindOf(std::span<const WeightName> stack, const Mode
         found->stored == nullptr ? std::nullopt : found->stored->groups();
     if (!groups.has_value()) return "";
     absl::StrAppend(&kind, groups->bits, " ", groups->group_size, " ", groups->has_offsets, " ",
-                    static_cast<int>(groups->scale_dtype), " ", groups->blocks ? groups->blocks->num_groups : 0, ", ");
+                    static_cast<int>(groups->scale_dtype), " ", groups->blocks ? groups->blocks->num_groups : 0, " ",
+                    groups->is_e2m1, ", ");
   }
   return kind;
 }

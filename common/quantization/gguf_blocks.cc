@@ -161,7 +161,7 @@ constexpr BlockFormat kFormats[] = {
     {"Q5_K", 256, 176, 32, 6, -32, true, DType::kF32, DecodeQ5K, PackedFactors},
     {"Q6_K", 256, 210, 16, 6, -32, false, DType::kF32, DecodeQ6K, FactorsQ6K},
     {"IQ4_NL", 32, 18, 32, 8, -128, false, DType::kF16, DecodeIq4Nl},
-    {"MXFP4", 32, 17, 32, 6, -32, false, DType::kBF16, DecodeMxfp4},
+    {"MXFP4", 32, 17, 32, 6, -32, false, DType::kBF16, DecodeMxfp4, nullptr, true},
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ struct BlockFormat {
   kernels::DType scale_dtype = kernels::DType::kF32;  // holds every scale exactly
   void (*decode)(const uint8_t* bytes, GroupedBlock& block) = nullptr;
   BlockFactors (*factors)(const uint8_t* bytes) = nullptr;  // null: the format has none
+  bool is_e2m1 = false;                                     // as IntegerGroups
 
   int64_t num_groups() const { return block_values / group_size; }
 };

@@ -49,7 +49,8 @@ class BlockMatrix : public kernels::StoredMatrix {
     kernels::IntegerGroups groups = {.bits = format_.bits,
                                      .group_size = format_.group_size,
                                      .has_offsets = format_.has_minimums,
-                                     .scale_dtype = format_.scale_dtype};
+                                     .scale_dtype = format_.scale_dtype,
+                                     .is_e2m1 = format_.is_e2m1};
     if (format_.factors != nullptr) groups.blocks = {.num_groups = format_.num_groups(), .zero = zero()};
     return groups;
   }

@@ -33,7 +33,8 @@ class Mxfp4Matrix : public kernels::StoredMatrix {
 
   // Twice a value is an integer. A bf16 holds every scale, also half of the smallest.
   std::optional<kernels::IntegerGroups> groups() const override {
-    return kernels::IntegerGroups{.bits = 6, .group_size = kGroup, .scale_dtype = kernels::DType::kBF16};
+    return kernels::IntegerGroups{
+        .bits = 6, .group_size = kGroup, .scale_dtype = kernels::DType::kBF16, .is_e2m1 = true};
   }
   void ReadGroups(int64_t first_row, int64_t num_rows, uint8_t* codes, float* scales, float*) const override {
     const auto code = [](int nibble) { return static_cast<uint8_t>(32 + static_cast<int>(2 * kValues[nibble])); };

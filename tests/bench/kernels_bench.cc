@@ -3,10 +3,11 @@
 //
 //   kernels_bench [--short] [--isa=avx2] [--threads=N]
 //
-// Few rows: the weight is a stream of 1 GiB, compared with a read of as many bytes. Many rows: two shapes of a 1B
-// model, compared with the same instruction in registers. The bench measures both sides in turn, so noise meets both.
-// Figures are medians, and ratios are medians of the rounds' ratios. --short: the best isa, few rounds, a smaller
-// stream.
+// Few rows: the weight is a stream of 1 GiB, compared with a read of as many bytes. Integers: as many weights in every
+// form, one row and 8, rounded to int8, compared with a read of the form's own bytes and with 4 bits. Many rows: two
+// shapes of a 1B model, compared with the same instruction in registers. The bench measures both sides in turn, so
+// noise meets both. Figures are medians, and ratios are medians of the rounds' ratios. --short: the best isa, few
+// rounds, a smaller stream.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +20,10 @@
 #include "kernels/cpu/base/isa.h"
 #include "kernels/cpu/base/pages.h"
 #include "kernels/cpu/base/thread_pool.h"
+#include "kernels/cpu/matmul/integer_panels.h"
 #include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+#include "kernels/cpu/matmul/matmul_kernel.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/make_backend.h"
 #include "tests/bench/machine_rates.h"
@@ -99,6 +103,52 @@ void StreamFewRows(Isa isa, const Effort& effort, ThreadPool& pool) {
   }
 }
 
+void StreamIntegers(Isa isa, const Effort& effort, ThreadPool& pool) {
+  struct Form {
+    const char* name;
+    int bits;
+    bool is_e2m1 = false;
+  };
+  constexpr Form kForms[] = {{"4 bits", 4}, {"E2M1", 4, true}, {"6 bits", 6}, {"8 bits", 8}};
+  constexpr int64_t kInputs = 2048, kGroupSize = 32;
+  constexpr int kRowCounts[] = {1, 8};
+  std::vector<CpuWeight> weights;
+  for (const Form& form : kForms) {
+    weights.emplace_back(
+        effort.stream_bytes / (2 * kInputs), kInputs,
+        IntegerPanels{.bits = form.bits,
+                      .group_size = kGroupSize,
+                      .num_groups = kInputs / kGroupSize,
+                      .int8_rows = true,
+                      .order = HasAvx512Integers(isa, true) ? Avx512OrderOf(true) : IntegerOrder::kQuads,
+                      .is_e2m1 = form.is_e2m1});
+    CpuWeight& weight = weights.back();
+    Fill(reinterpret_cast<uint16_t*>(weight.panel(0)), static_cast<int64_t>(weight.num_bytes() / 2), pool);
+  }
+  Pages scratch;
+  for (const int num_rows : kRowCounts) {
+    std::vector<std::vector<double>> seconds(weights.size()), read_seconds(weights.size());
+    std::vector<Product> products;
+    for (const CpuWeight& weight : weights) products.emplace_back(num_rows, weight, pool);
+    for (int round = 0; round < effort.num_rounds; ++round) {
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const std::span words(reinterpret_cast<const uint64_t*>(weights[i].panel(0)), weights[i].num_bytes() / 8);
+        uint64_t sum = 0;
+        read_seconds[i].push_back(Seconds(pool.num_threads(), [&] { sum = ReadAll(words, pool); }));
+        if (sum == 0) std::abort();
+        const auto multiply = [&] { MatMul(products[i].args, KernelOf(isa, weights[i].integers()), scratch, pool); };
+        seconds[i].push_back(Seconds(pool.num_threads(), multiply));
+      }
+    }
+    for (size_t i = 0; i < weights.size(); ++i) {
+      std::printf("  %s, T %d: %8.2f ms, %6.2f GB/s, %.3f of the read's time, %.3f of 4 bits'\n", kForms[i].name,
+                  num_rows, Median(seconds[i]) * 1e3,
+                  static_cast<double>(weights[i].num_bytes()) * 1e-9 / Median(seconds[i]),
+                  MedianRatio(seconds[i], read_seconds[i]), MedianRatio(seconds[i], seconds[0]));
+    }
+  }
+}
+
 void MultiplyManyRows(Isa isa, const Effort& effort, ThreadPool& pool) {
   for (const auto& [num_outputs, num_inputs] : {std::pair<int64_t, int64_t>{8192, 2048}, {2048, 8192}}) {
     const CpuWeight weight = RandomWeight(num_outputs, num_inputs, pool);
@@ -139,6 +189,7 @@ int main(int argc, char** argv) {
       kernels::cpu::ThreadPool pool(num_threads);
       std::printf("%s, %d threads\n", kernels::cpu::Name(isa), num_threads);
       bench::StreamFewRows(isa, effort, pool);
+      bench::StreamIntegers(isa, effort, pool);
       bench::MultiplyManyRows(isa, effort, pool);
     }
     if (is_short) break;

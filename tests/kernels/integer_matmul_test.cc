@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -307,21 +308,27 @@ TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
 
 // A panel of a file's integers: codes that a seed gives, or the largest and the smallest in runs.
 struct FilePanel {
+  // Code `place` of those that a file may have, in any order but that the first and the last are the extremes.
+  static uint8_t Code(const IntegerPanels& layout, int32_t place) {
+    constexpr std::array<uint8_t, 15> kOfE2m1 = {20, 24, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 40, 44};
+    return layout.is_e2m1 ? kOfE2m1[place] : static_cast<uint8_t>(place);
+  }
   FilePanel(const IntegerPanels& layout, bool is_extreme)
       : weight(kPanelWidth, layout.num_groups * layout.group_size, layout) {
     testing::RandomValues random(5);
     const int64_t num_inputs = weight.in_features();
     std::vector<uint8_t> codes(kPanelWidth * num_inputs);
-    const uint32_t num_codes = 1u << layout.bits;
+    const int32_t num_codes = layout.is_e2m1 ? 15 : 1 << layout.bits;
     for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<uint8_t>(is_extreme ? (i / 7 % 3 == 0 ? 0 : num_codes - 1) : random.Below(num_codes));
+      codes[i] = Code(layout, is_extreme ? (i / 7 % 3 == 0 ? 0 : num_codes - 1) : random.Below(num_codes));
     }
+    const int center = 1 << (layout.source_bits() - 1);
     const std::vector<float> scales = random.Normals(kPanelWidth * layout.num_groups);
     const std::vector<float> offsets = random.Normals(kPanelWidth * layout.num_groups);
     PackIntegers(layout, {.codes = codes.data(), .scales = scales.data(), .offsets = offsets.data()}, weight.panel(0));
     for (size_t i = 0; i < codes.size(); ++i) {
       const size_t group = i / layout.group_size;
-      values.push_back(scales[group] * static_cast<float>(codes[i] - layout.center()) +
+      values.push_back(scales[group] * static_cast<float>(codes[i] - center) +
                        (layout.has_offsets ? offsets[group] : 0.0f));
     }
   }
@@ -330,28 +337,40 @@ struct FilePanel {
   std::vector<float> values;
 };
 
-IntegerPanels FileLayout(const ProductCase& c, int bits) {
-  return {.bits = bits,
-          .group_size = bits == 6 ? std::min(c.group_size, 32) : c.group_size,
+struct FileForm {
+  int bits = 0;
+  bool is_e2m1 = false;
+};
+constexpr FileForm kFileForms[] = {{4}, {4, true}, {6}, {8}};
+
+void PrintTo(const FileForm& form, std::ostream* out) {
+  *out << form.bits << (form.is_e2m1 ? " bits of E2M1" : " bits");
+}
+
+IntegerPanels FileLayout(const ProductCase& c, const FileForm& form) {
+  return {.bits = form.bits,
+          .group_size = form.bits == 6 || form.is_e2m1 ? std::min(c.group_size, 32) : c.group_size,
           .num_groups = 5,
           .scale_dtype = DType::kF32,
           .has_offsets = true,
           .int8_rows = c.int8_rows,
-          .order = HasAvx512Integers(c.isa, c.int8_rows) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads};
+          .order = HasAvx512Integers(c.isa, c.int8_rows) ? Avx512OrderOf(c.int8_rows) : IntegerOrder::kQuads,
+          .is_e2m1 = form.is_e2m1};
 }
 
 // A file's integers may come with offsets, and with scales that bf16 does not hold.
 TEST_P(IntegerMatMulTest, MultipliesOffsetsAndWideScales) {
-  const FilePanel panel(FileLayout(GetParam(), GetParam().bits), /*is_extreme=*/false);
+  const FilePanel panel(FileLayout(GetParam(), {GetParam().bits}), /*is_extreme=*/false);
   EXPECT_EQ(Values(panel.weight), panel.values);
   const MatMulInput input = RandomIntegerInput(9, kPanelWidth, panel.weight.in_features());
   ExpectClose(input, panel.values, Run(input, panel.weight));
 }
 
-TEST_P(IntegerMatMulTest, MultipliesCodesOf6Bits) {
-  if (GetParam().group_size > 32 || GetParam().bits == 4) return;  // groups of 6 bits have at most 32 inputs
+TEST_P(IntegerMatMulTest, MultipliesCodesOf6BitsAndOfE2m1) {
+  if (GetParam().group_size > 32) return;  // their groups have at most 32 inputs
+  const FileForm form = GetParam().bits == 4 ? FileForm{4, true} : FileForm{6};
   for (const bool is_extreme : {false, true}) {
-    const FilePanel panel(FileLayout(GetParam(), 6), is_extreme);
+    const FilePanel panel(FileLayout(GetParam(), form), is_extreme);
     EXPECT_EQ(Values(panel.weight), panel.values);
     const MatMulInput input = RandomIntegerInput(19, kPanelWidth, panel.weight.in_features());
     const std::vector<float> all = Run(input, panel.weight);
@@ -421,13 +440,13 @@ TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
 
 // Runs of the largest codes and of the largest values of a row: sums of pairs that 16 bits do not hold would show.
 TEST(IntegerMatMul, Int8RowsAndFileIntegersGiveTheSameBitsOnEveryInstructionSet) {
-  for (const int bits : {4, 6, 8}) {
+  for (const FileForm& form : kFileForms) {
     for (const int32_t group_size : {16, 32}) {
       std::vector<float> expected;
       for (const Isa isa : SupportedIsas()) {
         if (isa == Isa::kBaseline) continue;
         const ProductCase c = {.isa = isa, .int8_rows = true, .group_size = group_size};
-        const FilePanel panel(FileLayout(c, bits), /*is_extreme=*/true);
+        const FilePanel panel(FileLayout(c, form), /*is_extreme=*/true);
         const MatMulInput input = ExtremeInput(9, kPanelWidth, panel.weight.in_features());
         for (const bool is_wide : {false, true}) {
           const auto pin = IsaPin::Make(isa);
@@ -440,7 +459,8 @@ TEST(IntegerMatMul, Int8RowsAndFileIntegersGiveTheSameBitsOnEveryInstructionSet)
                   .out = {out.data(), DType::kF32, Shape(input.num_rows, kPanelWidth)}},
                  is_wide ? HighwayIntegerKernel(layout) : KernelOf(isa, &layout), scratch, pool);
           if (expected.empty()) expected = out;
-          ASSERT_EQ(out, expected) << Name(isa) << " " << is_wide << " " << bits << " bits in groups of " << group_size;
+          ASSERT_EQ(out, expected) << Name(isa) << " " << is_wide << " " << ::testing::PrintToString(form)
+                                   << " in groups of " << group_size;
         }
       }
     }
@@ -474,11 +494,11 @@ TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
   const auto pin = IsaPin::Make(Isa::kAvx2);
   ThreadPool pool(1);
   Pages scratch;
-  for (const int bits : {4, 6, 8}) {
+  for (const FileForm& form : kFileForms) {
     for (const int32_t group_size : {16, 32, 64, 128}) {
       for (const bool is_extreme : {false, true}) {
         const ProductCase c = {.isa = Isa::kAvx2, .int8_rows = true, .group_size = group_size};
-        const FilePanel panel(FileLayout(c, bits), is_extreme);
+        const FilePanel panel(FileLayout(c, form), is_extreme);
         const IntegerPanels& layout = *panel.weight.integers();
         for (int64_t num_rows = 1; num_rows <= 9; ++num_rows) {
           const int64_t num_inputs = panel.weight.in_features();
@@ -493,7 +513,7 @@ TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
             return out;
           };
           ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout)), product(Avx2IntegerKernel(layout)))
-              << bits << " bits in groups of " << group_size << ", rows: " << num_rows;
+              << ::testing::PrintToString(form) << " in groups of " << group_size << ", rows: " << num_rows;
         }
       }
     }

@@ -64,7 +64,12 @@ class FakeStored final : public StoredMatrix {
 
  private:
   int64_t num_groups() const { return shape()[1] / groups_.group_size; }
-  uint8_t Code(int64_t row, int64_t i) const { return static_cast<uint8_t>((row * 7 + i * 3) % (1 << groups_.bits)); }
+  uint8_t Code(int64_t row, int64_t i) const {
+    const int64_t place = row * 7 + i * 3;
+    if (!groups_.is_e2m1) return static_cast<uint8_t>(place % (1 << groups_.bits));
+    constexpr int kTwiceE2m1[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    return static_cast<uint8_t>(place % 16 < 8 ? 32 + kTwiceE2m1[place % 8] : 32 - kTwiceE2m1[place % 8]);
+  }
   float Scale(int64_t row, int64_t group) const {
     if (groups_.blocks) return BlockScale(row, group / groups_.blocks->num_groups) * ScaleFactor(row, group);
     const float scale = 0.5f + static_cast<float>(row + group) / 64;
@@ -228,6 +233,39 @@ TEST_P(StoredIntegersTest, MultipliesFactorsLikeTheirProducts) {
   }
 }
 
+// MXFP4: codes of 6 bits that take 4 have the values of the others and, to the last bit, their products.
+TEST_P(StoredIntegersTest, KeepsValuesOfE2m1In4Bits) {
+  if (GetParam().bits != 6) return;  // of the file
+  constexpr int64_t kRows = 41, kInputs = 768;
+  for (const int64_t group_size : {32, 48}) {
+    IntegerGroups groups = {.bits = 6, .group_size = group_size, .scale_dtype = DType::kBF16, .is_e2m1 = true};
+    const FakeStored stored(kRows, kInputs, groups);
+    groups.is_e2m1 = false;
+    // The same codes, for which 6 bits are kept because of another part.
+    const FakeStored other(kPanelWidth, kInputs, groups);
+    for (const IndexRange inputs : {IndexRange{0, kInputs}, IndexRange{192, 512}, IndexRange{16, 80}}) {
+      const StoredPart part = {&stored, {1, kRows}};
+      const StoredPart parts[] = {part, {&other, {0, kPanelWidth}}};
+      const auto narrow = Prepare({&part, 1}, inputs), wide = Prepare(parts, inputs);
+      ASSERT_TRUE(narrow->integers()->is_e2m1);
+      ASSERT_FALSE(wide->integers()->is_e2m1);
+      EXPECT_EQ(Values(*narrow), ValuesOf(stored, part.rows, inputs)) << group_size << " from " << inputs.begin;
+      for (const int64_t num_rows : {1, 2, 3, 7, 8, 16, 40}) {
+        const std::vector<float> by_4_bits = Product(*narrow, num_rows), by_6_bits = Product(*wide, num_rows);
+        for (int64_t row = 0; row < num_rows; ++row) {
+          for (int64_t output = 0; output < kRows - 1; ++output) {
+            ASSERT_EQ(by_4_bits[row * (kRows - 1) + output], by_6_bits[row * wide->out_features() + output])
+                << num_rows << " rows, output " << output << ", from " << inputs.begin;
+          }
+        }
+      }
+    }
+  }
+  const FakeStored matrix(48, kInputs, {.bits = 6, .group_size = 32, .scale_dtype = DType::kBF16, .is_e2m1 = true});
+  const StoredPart all = {&matrix, {0, 48}};
+  EXPECT_EQ(Prepare({&all, 1})->num_bytes() * 8, 48 * kInputs * 4.5);
+}
+
 // q and k of 4 bits in groups of 32 above v of 6 bits in groups of 16, as in many GGUF files.
 TEST_P(StoredIntegersTest, KeepsPartsOfDifferentGroupsApart) {
   const FakeStored four(48, 512, {.bits = 4, .group_size = 32, .has_offsets = true, .blocks = ScaleBlocks{8, 8}});
@@ -339,6 +377,11 @@ TEST(CommonGroups, HoldWhatAnyPartNeeds) {
   EXPECT_EQ(common(large, plain), (IntegerGroups{4, 32, false, DType::kBF16}));
   EXPECT_EQ(common(fives, large), (IntegerGroups{4, 16, false, DType::kBF16}));
   const IntegerGroups in_blocks = {.bits = 6, .group_size = 16, .blocks = ScaleBlocks{4, 0}};
+  const IntegerGroups of_e2m1 = {.bits = 6, .group_size = 32, .is_e2m1 = true};
+  const FakeStored e2m1(4, 64, of_e2m1), sixes(4, 64, {.bits = 6, .group_size = 32});
+  EXPECT_EQ(common(e2m1, e2m1), of_e2m1);
+  EXPECT_EQ(common(e2m1, sixes), (IntegerGroups{.bits = 6, .group_size = 32}));
+  EXPECT_EQ(common(sixes, e2m1), (IntegerGroups{.bits = 6, .group_size = 32}));
   const FakeStored blocks(4, 64, in_blocks),
       other_blocks(4, 64, {.bits = 6, .group_size = 16, .blocks = ScaleBlocks{2, 0}});
   EXPECT_EQ(common(blocks, blocks), in_blocks);

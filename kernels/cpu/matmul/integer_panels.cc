@@ -14,6 +14,7 @@ namespace {
 constexpr int kOutputs = 16;
 
 constexpr int64_t kLineBytes = 64;
+constexpr int64_t kMaxE2m1Group = 32;
 
 // Where bits of a code of a group lie: a byte, and the lowest bit in it.
 struct Place {
@@ -120,6 +121,13 @@ void PackGroup(const uint8_t* codes, int64_t group_size, int output, std::byte* 
   }
 }
 
+// The codes of E2M1 for codes of 6 bits that stand for the same values.
+constexpr std::array<uint8_t, 64> kE2m1Codes = [] {
+  std::array<uint8_t, 64> codes = {};
+  for (int code = 15; code >= 0; --code) codes[32 + kE2m1Levels[code] - 12] = static_cast<uint8_t>(code);
+  return codes;
+}();
+
 template <IntegerOrder kOrder>
 auto PackGroupOf(int bits) {
   switch (bits) {
@@ -171,11 +179,19 @@ ScaleAndOffset LoadScaleAndOffset(const IntegerPanels& layout, const GroupCursor
 void PackIntegers(const IntegerPanels& layout, const PanelIntegers& from, std::byte* panel) {
   const auto pack_group = layout.order == IntegerOrder::kQuads ? PackGroupOf<IntegerOrder::kQuads>(layout.bits)
                                                                : PackGroupOf<IntegerOrder::kPairs>(layout.bits);
+  FT_CHECK(!layout.is_e2m1 || layout.group_size <= kMaxE2m1Group);
   for (int output = 0; output < kOutputs; ++output) {
     GroupCursor<std::byte> at(layout, panel, 0);
     for (int64_t group = 0; group < layout.num_groups; ++group, at.Next()) {
       const int64_t source = output * layout.num_groups + group;
-      pack_group(from.codes + source * layout.group_size, layout.group_size, output, at.codes());
+      const uint8_t* codes = from.codes + source * layout.group_size;
+      std::array<uint8_t, kMaxE2m1Group> of_e2m1;
+      if (layout.is_e2m1) {
+        std::transform(codes, codes + layout.group_size, of_e2m1.begin(),
+                       [](uint8_t code) { return kE2m1Codes[code]; });
+        codes = of_e2m1.data();
+      }
+      pack_group(codes, layout.group_size, output, at.codes());
       if (layout.blocks) {
         StoreFactors(*from.factors, layout, output, group, at);
         continue;
@@ -197,6 +213,7 @@ void ReadValues(const IntegerPanels& layout, const std::byte* panel, int output,
     for (int64_t input = 0; input < std::min(layout.group_size, count - begin); ++input) {
       int code = bits_at(PlaceOf(layout, output, input)) & (layout.bits == 8 ? 0xff : 15);
       if (layout.bits == 6) code |= (bits_at(UpperPlaceOf(layout, output, input)) & 3) << 4;
+      if (layout.is_e2m1) code = kE2m1Levels[code];
       float& value = values[begin + input];
       value = of.scale * static_cast<float>((code ^ flip) - layout.center());
       if (layout.has_offsets) value += of.offset;

@@ -3,14 +3,16 @@
 // its codes. So a kernel reads a panel from the first byte to the last. Scales that stood apart were a second stream,
 // beside which the first came at two thirds of its speed.
 //
-// The value of a code is scale * (code - center) + offset, center = 2^(bits - 1). Inputs beyond K have the code
-// `center`; outputs beyond N have the scale 0.
+// The value of a code is scale * (code - center) + offset, center = 2^(bits - 1). Codes of E2M1 are indices of
+// kE2m1Levels: there it is scale * (level - center) + offset, center = 12. Inputs beyond K have the value `offset`;
+// outputs beyond N have the scale 0.
 //
 // The tables of a chunk of two groups:        scales [2][16], offsets f32 [2][16] if there are any.
 // The tables of a block of scales, a chunk:   its scale and its minimum, F16 [16] each, factors of scales [groups][16],
 //                                             factors of minimums [groups][16] if there are offsets.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -31,6 +33,10 @@ enum class IntegerOrder {
   kPairs,
 };
 
+// Twice the values of E2M1, 0 0.5 1 1.5 2 3 4 6 and the same below zero, counted from the least one. A byte holds each,
+// and 16 bits hold the sum of 5 pairs of products of them with integers of a row.
+inline constexpr std::array<uint8_t, 16> kE2m1Levels = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
 struct IntegerPanels {
   int bits = 8;  // 4, 6 or 8
   int64_t group_size = 32;
@@ -40,8 +46,11 @@ struct IntegerPanels {
   bool has_offsets = false;           // f32, or products, too
   bool int8_rows = false;             // the rows that the panels multiply are rounded to int8
   IntegerOrder order = IntegerOrder::kQuads;
+  bool is_e2m1 = false;  // with 4 bits
 
-  int center() const { return 1 << (bits - 1); }
+  int center() const { return is_e2m1 ? 12 : 1 << (bits - 1); }
+  // Of the codes that PackIntegers takes (IntegerGroups).
+  int source_bits() const { return is_e2m1 ? 6 : bits; }
   int64_t chunk_groups() const { return blocks ? blocks->num_groups : 2; }
   int64_t chunk_bytes() const { return table_bytes() + chunk_groups() * group_code_bytes(); }
   int64_t group_code_bytes() const { return group_size * 2 * bits; }
@@ -112,7 +121,7 @@ class GroupCursor {
 
 // A panel's integers, output by output. Either scales and offsets or, with blocks, factors.
 struct PanelIntegers {
-  const uint8_t* codes = nullptr;         // [16, num_groups * group_size]
+  const uint8_t* codes = nullptr;         // [16, num_groups * group_size] of source_bits
   const float* scales = nullptr;          // [16, num_groups]; scale_dtype holds them exactly
   const float* offsets = nullptr;         // [16, num_groups], if the panels have offsets
   const ScaleFactors* factors = nullptr;  // of 16 rows

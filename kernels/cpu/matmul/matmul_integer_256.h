@@ -10,8 +10,9 @@
 //
 // Without such dots, one instruction multiplies unsigned with signed bytes and adds pairs of products in 16 bits, where
 // a sum that does not fit would be cut. Codes of 4 bits are the unsigned bytes. A pair's sum is at most 2 * 15 * 127,
-// so 16 bits hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Codes of 6 bits are
-// unsigned bytes, too, and 16 bits hold two pairs, at most 4 * 63 * 127. Codes of 8 bits would be cut. There the
+// so 16 bits hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Those of E2M1 become
+// their levels, at most 24, and 16 inputs are added. Codes of 6 bits are unsigned bytes, too, and 16 bits hold two
+// pairs, at most 4 * 63 * 127. Codes of 8 bits would be cut. There the
 // unsigned bytes are the magnitudes of the weights, and the row's bytes take the weights' signs: a pair's sum is at
 // most 2 * 128 * 127, which fits.
 //
@@ -86,7 +87,7 @@ inline void KeepInRegister(__m256i& sum) { asm("" : "+x"(sum)); }
 
 // The sums of a group's codes, of a vector's outputs, and every row. `lines` is where the vector's part of the group's
 // first line lies.
-template <class Bytes, int kBits, int kGroupSize, int kRows>
+template <class Bytes, int kBits, bool kIsE2m1, int kGroupSize, int kRows>
 struct Sums {
   static constexpr bool kCountsFromZero = Bytes::kHasDots || kBits != 8;
   static constexpr int64_t kRowBytes = kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
@@ -103,7 +104,7 @@ struct Sums {
     } else if constexpr (kBits == 6) {
       for (int64_t input = 0; input < kGroupSize; input += 16) AddSixteen(lines + input * 12, x + input);
     } else {
-      constexpr int64_t kLines = kGroupSize == 16 ? 2 : 4;  // of pairs of products that fit
+      constexpr int64_t kLines = kGroupSize == 16 || kIsE2m1 ? 2 : 4;  // of pairs of products that fit
       for (int64_t first = 0; first < kGroupSize / 8; first += kLines) {
         AddLines<kLines>(lines + first * kLineBytes, x + first * 8);
       }
@@ -158,14 +159,21 @@ struct Sums {
     AddEight(join(second, upper), join(_mm256_srli_epi16(second, 4), _mm256_srli_epi16(upper, 2)), x + 8);
   }
 
+  // What codes of 4 bits stand for, counted from the least one.
+  static __m256i Unsigned(__m256i codes) {
+    if constexpr (!kIsE2m1) return codes;
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kE2m1Levels.data()));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes);
+  }
+
   template <int64_t kLines>
   void AddLines(const std::byte* lines, const std::byte* x) {
     [[maybe_unused]] __m256i pairs[kRows];
 #pragma GCC unroll 4
     for (int64_t line = 0; line < kLines; ++line) {
       const __m256i codes = Load(lines + line * kLineBytes), half = _mm256_set1_epi8(15);
-      const __m256i low = _mm256_and_si256(codes, half);
-      const __m256i high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), half);
+      const __m256i low = Unsigned(_mm256_and_si256(codes, half));
+      const __m256i high = Unsigned(_mm256_and_si256(_mm256_srli_epi16(codes, 4), half));
       if constexpr (Bytes::kHasDots) {
         AddEight(low, high, x + line * 8);
         continue;
@@ -187,9 +195,9 @@ struct Sums {
   }
 };
 
-template <class Bytes, int kBits, int kGroupSize, int kRows>
+template <class Bytes, int kBits, bool kIsE2m1, int kGroupSize, int kRows>
 void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) {
-  using GroupSums = Sums<Bytes, kBits, kGroupSize, kRows>;
+  using GroupSums = Sums<Bytes, kBits, kIsE2m1, kGroupSize, kRows>;
   constexpr int64_t kRowBytes = GroupSums::kRowBytes;
   const IntegerPanels layout = *tile.integers;
   __m256 totals[kVectors][kRows];
@@ -237,14 +245,14 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
   }
 }
 
-template <class Bytes, int kBits, int kGroupSize, int kRows = kMaxRows>
+template <class Bytes, int kBits, bool kIsE2m1, int kGroupSize, int kRows = kMaxRows>
 void Multiply(const MatMulTile& tile) {
   if constexpr (kRows > 1) {
-    if (tile.num_rows < kRows) return Multiply<Bytes, kBits, kGroupSize, kRows - 1>(tile);
+    if (tile.num_rows < kRows) return Multiply<Bytes, kBits, kIsE2m1, kGroupSize, kRows - 1>(tile);
   }
   for (int64_t p = 0; p < tile.num_panels; ++p) {
-    MultiplyPanel<Bytes, kBits, kGroupSize, kRows>(tile, tile.panels + p * tile.panel_bytes,
-                                                   tile.sums + p * kPanelWidth);
+    MultiplyPanel<Bytes, kBits, kIsE2m1, kGroupSize, kRows>(tile, tile.panels + p * tile.panel_bytes,
+                                                            tile.sums + p * kPanelWidth);
   }
 }
 
@@ -298,13 +306,13 @@ MatMulTileShape TileShape(int64_t num_rows) {
   return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
 }
 
-template <class Bytes, int kBits, int kGroupSize>
+template <class Bytes, int kBits, int kGroupSize, bool kIsE2m1 = false>
 const MatMulKernel& Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = 1,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
                                            .pack = PackInt8Rows,
-                                           .multiply = Multiply<Bytes, kBits, kGroupSize>};
+                                           .multiply = Multiply<Bytes, kBits, kIsE2m1, kGroupSize>};
   return kKernel;
 }
 
@@ -322,6 +330,10 @@ const MatMulKernel& KernelOfGroups(int64_t group_size) {
 template <class Bytes>
 const MatMulKernel& IntegerKernelOf(const IntegerPanels& panels) {
   FT_CHECK(panels.order == IntegerOrder::kQuads && panels.int8_rows);
+  if (panels.is_e2m1) {
+    FT_CHECK(panels.group_size == 16 || panels.group_size == 32);
+    return panels.group_size == 16 ? Kernel<Bytes, 4, 16, true>() : Kernel<Bytes, 4, 32, true>();
+  }
   switch (panels.bits) {
     case 4:
       return KernelOfGroups<Bytes, 4>(panels.group_size);

@@ -74,15 +74,15 @@ inline __m512i Broadcast(const std::byte* x) {
 
 // The sums of a group of codes and every row. The group's size is known to the compiler, so that a row's values stand
 // at a constant distance from the first row's.
-template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
+template <int kBits, bool kInt8Rows, bool kIsE2m1, int kGroupSize, int kRows>
 struct Sums;
 
 // The lines that are unpacked together, and their inputs.
 constexpr int64_t UnitLines(int bits) { return bits == 6 ? 3 : 1; }
 constexpr int64_t UnitInputs(int bits) { return UnitLines(bits) * 32 / bits; }
 
-template <int kBits, int kGroupSize, int kRows>
-struct Sums<kBits, true, kGroupSize, kRows> {
+template <int kBits, bool kIsE2m1, int kGroupSize, int kRows>
+struct Sums<kBits, true, kIsE2m1, kGroupSize, kRows> {
   static constexpr int64_t kRowBytes = kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512i values[kRows];
 
@@ -95,8 +95,8 @@ struct Sums<kBits, true, kGroupSize, kRows> {
     if constexpr (kBits == 8) {
       AddCodes(codes, x);
     } else if constexpr (kBits == 4) {
-      AddCodes(_mm512_and_si512(codes, half), x);
-      AddCodes(_mm512_and_si512(_mm512_srli_epi16(codes, 4), half), x + 4);
+      AddCodes(Unsigned(_mm512_and_si512(codes, half)), x);
+      AddCodes(Unsigned(_mm512_and_si512(_mm512_srli_epi16(codes, 4), half)), x + 4);
     } else {
       const __m512i second = _mm512_load_si512(lines + kLineBytes), upper = _mm512_load_si512(lines + 2 * kLineBytes);
       const auto join = [half](__m512i lower, __m512i shifted_upper) {
@@ -109,6 +109,12 @@ struct Sums<kBits, true, kGroupSize, kRows> {
       AddCodes(join(_mm512_srli_epi16(second, 4), _mm512_srli_epi16(upper, 2)), x + 12);
     }
   }
+  // What codes of 4 bits stand for, counted from the least one.
+  static __m512i Unsigned(__m512i codes) {
+    if constexpr (!kIsE2m1) return codes;
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kE2m1Levels.data()));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
+  }
   // Of four inputs.
   void AddCodes(__m512i codes, const std::byte* x) {
 #pragma GCC unroll 32
@@ -119,8 +125,8 @@ struct Sums<kBits, true, kGroupSize, kRows> {
   }
 };
 
-template <int kBits, int kGroupSize, int kRows>
-struct Sums<kBits, false, kGroupSize, kRows> {
+template <int kBits, bool kIsE2m1, int kGroupSize, int kRows>
+struct Sums<kBits, false, kIsE2m1, kGroupSize, kRows> {
   static constexpr int64_t kRowBytes = 2 * kGroupSize + static_cast<int64_t>(sizeof(RowGroup));
   __m512 values[kRows];
 
@@ -146,12 +152,16 @@ struct Sums<kBits, false, kGroupSize, kRows> {
       AddPair(LookUp(_mm512_srli_epi16(second, 8), _mm512_srli_epi16(upper, 8)), x + 24);
       AddPair(LookUp(_mm512_srli_epi16(second, 12), _mm512_srli_epi16(upper, 10)), x + 28);
     } else {
-      // bf16 of -8 to 7, twice: the instruction looks at five bits, and so the bits above a code need no mask.
-      alignas(64) static constexpr uint16_t kValues[32] = {
-          0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
-          0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
-          0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
-      const __m512i table = _mm512_load_si512(kValues);
+      // bf16 of what codes stand for, twice: the instruction looks at five bits, and so the bits above a code need no
+      // mask.
+      alignas(64) static constexpr std::array<uint16_t, 32> kValues = [] {
+        std::array<uint16_t, 32> values = {};
+        for (int code = 0; code < 32; ++code) {
+          values[code] = Bf16FromFloat(static_cast<float>(kIsE2m1 ? kE2m1Levels[code % 16] - 12 : code % 16 - 8));
+        }
+        return values;
+      }();
+      const __m512i table = _mm512_load_si512(kValues.data());
       const __m512i words = _mm512_load_si512(lines);
       AddPair((__m512bh)_mm512_permutexvar_epi16(words, table), x);
       AddPair((__m512bh)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table), x + 4);
@@ -182,9 +192,9 @@ struct Sums<kBits, false, kGroupSize, kRows> {
   }
 };
 
-template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
+template <int kBits, bool kInt8Rows, bool kIsE2m1, int kGroupSize, int kRows>
 void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) {
-  using GroupSums = Sums<kBits, kInt8Rows, kGroupSize, kRows>;
+  using GroupSums = Sums<kBits, kInt8Rows, kIsE2m1, kGroupSize, kRows>;
   constexpr int64_t kRowBytes = GroupSums::kRowBytes;
   constexpr int64_t kUnitBytes = UnitLines(kBits) * kLineBytes, kUnitInputs = UnitInputs(kBits);
   constexpr int64_t kBytesAhead = BytesAhead(kRows);
@@ -229,22 +239,23 @@ void MultiplyPanel(const MatMulTile& tile, const std::byte* panel, float* sums) 
   for (int r = 0; r < kRows; ++r) _mm512_store_ps(sums + r * tile.sums_stride, totals[r]);
 }
 
-template <int kBits, bool kInt8Rows, int kGroupSize, int kRows>
+template <int kBits, bool kInt8Rows, bool kIsE2m1, int kGroupSize, int kRows>
 void MultiplyRows(const MatMulTile& tile) {
   for (int64_t p = 0; p < tile.num_panels; ++p) {
-    MultiplyPanel<kBits, kInt8Rows, kGroupSize, kRows>(tile, tile.panels + p * tile.panel_bytes,
-                                                       tile.sums + p * kPanelWidth);
+    MultiplyPanel<kBits, kInt8Rows, kIsE2m1, kGroupSize, kRows>(tile, tile.panels + p * tile.panel_bytes,
+                                                                tile.sums + p * kPanelWidth);
   }
 }
 
-template <int kBits, bool kInt8Rows, int kGroupSize, int... kRowsLessOne>
+template <int kBits, bool kInt8Rows, bool kIsE2m1, int kGroupSize, int... kRowsLessOne>
 constexpr auto MakeTable(std::integer_sequence<int, kRowsLessOne...>) {
-  return std::array{&MultiplyRows<kBits, kInt8Rows, kGroupSize, kRowsLessOne + 1>...};
+  return std::array{&MultiplyRows<kBits, kInt8Rows, kIsE2m1, kGroupSize, kRowsLessOne + 1>...};
 }
 
-template <int kBits, bool kInt8Rows, int kGroupSize>
+template <int kBits, bool kInt8Rows, bool kIsE2m1, int kGroupSize>
 void Multiply(const MatMulTile& tile) {
-  static constexpr auto kTable = MakeTable<kBits, kInt8Rows, kGroupSize>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kTable =
+      MakeTable<kBits, kInt8Rows, kIsE2m1, kGroupSize>(std::make_integer_sequence<int, kMaxRows>());
   kTable[tile.num_rows - 1](tile);
 }
 
@@ -288,13 +299,13 @@ MatMulTileShape TileShape(int64_t num_rows) {
   return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
 }
 
-template <int kBits, bool kInt8Rows, int kGroupSize>
+template <int kBits, bool kInt8Rows, int kGroupSize, bool kIsE2m1 = false>
 const MatMulKernel& Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = kInt8Rows ? 1 : 2,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
                                            .pack = kInt8Rows ? PackInt8Rows : PackBf16RowGroups,
-                                           .multiply = Multiply<kBits, kInt8Rows, kGroupSize>};
+                                           .multiply = Multiply<kBits, kInt8Rows, kIsE2m1, kGroupSize>};
   return kKernel;
 }
 
@@ -311,6 +322,10 @@ const MatMulKernel& KernelOfGroups(int64_t group_size) {
 
 template <bool kInt8Rows>
 const MatMulKernel& KernelOf(const IntegerPanels& panels) {
+  if (panels.is_e2m1) {
+    FT_CHECK(panels.group_size == 16 || panels.group_size == 32);
+    return panels.group_size == 16 ? Kernel<4, kInt8Rows, 16, true>() : Kernel<4, kInt8Rows, 32, true>();
+  }
   switch (panels.bits) {
     case 4:
       return KernelOfGroups<4, kInt8Rows>(panels.group_size);

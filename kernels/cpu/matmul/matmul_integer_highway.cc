@@ -69,8 +69,19 @@ constexpr int ShiftOf(int i) {
   return kBits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i % 8 / 4);
 }
 
+// The levels of codes of E2M1. The three upper bytes of a lane look up the first level, and are cleared.
+HWY_INLINE hn::Vec<BitsTag> LevelsOf(hn::Vec<BitsTag> codes) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(BitsTag(), kE2m1Levels[hn::GetLane(codes)]);
+#else
+  const hn::Repartition<uint8_t, BitsTag> byte_tag;
+  const auto levels = hn::TableLookupBytes(hn::LoadDup128(byte_tag, kE2m1Levels.data()), hn::BitCast(byte_tag, codes));
+  return hn::And(hn::BitCast(BitsTag(), levels), hn::Set(BitsTag(), 0xffu));
+#endif
+}
+
 // A panel's output lanes [kLanes * vector, ...), for all rows.
-template <int kBits, int kRows>
+template <int kBits, bool kIsE2m1, int kRows>
 HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, int vector, float* sums) {
   constexpr int kUnitLines = kBits == 6 ? 3 : 1, kUnitInputs = kUnitLines * 32 / kBits;
   const IntegerPanels& layout = *tile.integers;
@@ -78,7 +89,7 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
   const BitsTag bits_tag;
   const IntTag int_tag;
   const auto mask = hn::Set(bits_tag, kBits == 8 ? 0xffu : 15u), upper_mask = hn::Set(bits_tag, 3u);
-  const auto center = hn::Set(int_tag, 1 << (kBits - 1));
+  const auto center = hn::Set(int_tag, layout.center());
   const int64_t row_floats = layout.group_size + static_cast<int64_t>(sizeof(RowGroup) / sizeof(float));
   Vector totals[kRows];
 #pragma GCC unroll 32
@@ -99,6 +110,7 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
 #pragma GCC unroll 32
       for (int i = 0; i < kUnitInputs; ++i) {
         auto code = hn::And(hn::ShiftRightSame(load(LineOf<kBits>(i)), ShiftOf<kBits>(i)), mask);
+        if constexpr (kIsE2m1) code = LevelsOf(code);
         if constexpr (kBits == 6) {
           const auto two = hn::And(hn::ShiftRightSame(upper, 8 * (i % 4) + 2 * (i / 4)), upper_mask);
           code = hn::Or(code, hn::ShiftLeft<4>(two));
@@ -125,15 +137,15 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
   for (int r = 0; r < kRows; ++r) hn::Store(totals[r], float_tag, sums + r * tile.sums_stride);
 }
 
-template <int kBits, int kRows = kMaxRows>
+template <int kBits, bool kIsE2m1, int kRows = kMaxRows>
 void Multiply(const MatMulTile& tile) {
   if constexpr (kRows > 1) {
-    if (tile.num_rows < kRows) return Multiply<kBits, kRows - 1>(tile);
+    if (tile.num_rows < kRows) return Multiply<kBits, kIsE2m1, kRows - 1>(tile);
   }
   for (int64_t p = 0; p < tile.num_panels; ++p) {
     for (int v = 0; v < kVectors; ++v) {
-      MultiplyVector<kBits, kRows>(tile, tile.panels + p * tile.panel_bytes, v,
-                                   tile.sums + p * kPanelWidth + v * kLanes);
+      MultiplyVector<kBits, kIsE2m1, kRows>(tile, tile.panels + p * tile.panel_bytes, v,
+                                            tile.sums + p * kPanelWidth + v * kLanes);
     }
   }
 }
@@ -143,17 +155,18 @@ MatMulTileShape TileShape(int64_t num_rows) {
   return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
 }
 
-template <int kBits>
+template <int kBits, bool kIsE2m1 = false>
 const MatMulKernel* Kernel() {
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = sizeof(float),
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
                                            .pack = PackWideRowGroups,
-                                           .multiply = Multiply<kBits>};
+                                           .multiply = Multiply<kBits, kIsE2m1>};
   return &kKernel;
 }
 
-const MatMulKernel* KernelOfBits(int bits) {
+const MatMulKernel* KernelOfBits(int bits, bool is_e2m1) {
+  if (is_e2m1) return Kernel<4, true>();
   if (bits == 6) return Kernel<6>();
   return bits == 8 ? Kernel<8>() : Kernel<4>();
 }
@@ -170,7 +183,7 @@ HWY_EXPORT(KernelOfBits);
 
 const MatMulKernel& HighwayIntegerKernel(const IntegerPanels& panels) {
   FT_CHECK(panels.order == IntegerOrder::kQuads);
-  return *HWY_DYNAMIC_DISPATCH(KernelOfBits)(panels.bits);
+  return *HWY_DYNAMIC_DISPATCH(KernelOfBits)(panels.bits, panels.is_e2m1);
 }
 
 }  // namespace foretoken::kernels::cpu

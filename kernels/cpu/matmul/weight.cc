@@ -98,7 +98,7 @@ void PackPanel(const WeightSource& source, int64_t panel_idx, CpuWeight& weight)
 GroupedRows RowsOf(const IntegerPanels& layout) {
   return {kPanelWidth,
           layout.num_groups * layout.group_size,
-          {.bits = layout.bits,
+          {.bits = layout.source_bits(),
            .group_size = layout.group_size,
            .has_offsets = layout.has_offsets,
            .blocks = layout.blocks}};
@@ -194,7 +194,8 @@ std::optional<IntegerPanels> PanelsOf(const WeightSource& source, const std::opt
                                        ? Avx512OrderOf(quantization.int8_rows)
                                        : IntegerOrder::kQuads};
   if (stored) {
-    panels.bits = stored->bits;
+    panels.bits = stored->is_e2m1 ? 4 : stored->bits;
+    panels.is_e2m1 = stored->is_e2m1;
     panels.group_size = stored->group_size;
     panels.scale_dtype = stored->scale_dtype;
     panels.blocks = stored->blocks;
@@ -260,7 +261,7 @@ size_t SumOfBytes(std::span<const std::unique_ptr<CpuWeight>> stack) {
 // Without blocks, the scales of groups are kept in pairs.
 size_t KeptBytes(const Shape& shape, const IntegerGroups& groups) {
   const int64_t num_groups = shape[1] / groups.group_size;
-  const int64_t code_bytes = shape.num_elements() * groups.bits / 8;
+  const int64_t code_bytes = shape.num_elements() * (groups.is_e2m1 ? 4 : groups.bits) / 8;
   if (groups.blocks) {
     const int64_t num_blocks = CeilDiv(num_groups, groups.blocks->num_groups);
     const int64_t block_bytes =
