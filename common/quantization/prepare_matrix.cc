@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <list>
+#include <iterator>
 #include <vector>
 
 #include "common/weights/checkpoint.h"
@@ -21,45 +21,65 @@ using kernels::StoredMatrix;
 
 constexpr int64_t kPieceRows = 16;  // a cache line of the words of GPTQ
 
-// Rows of a stored matrix as bf16, in memory of which only the rows between Fill and Drop take room.
-class UnpackedRows {
+// The rows of stored parts as bf16, in memory of which only the rows between Fill and ReleasePages take room. Each part
+// begins a page, and all share one range of addresses: a system gives a process few ranges, and a head for some ids is
+// thousands of parts.
+class UnpackedParts {
  public:
-  UnpackedRows(const StoredMatrix& matrix, const IndexRange& rows)
-      : matrix_(matrix), rows_(rows), num_bytes_(static_cast<size_t>(rows.size()) * row_bytes()) {
+  explicit UnpackedParts(std::span<const MatrixPart> parts) {
+    for (const auto& [weight, rows] : parts) {
+      if (weight->stored == nullptr) continue;
+      parts_.push_back({.begin = num_bytes_, .matrix = weight->stored.get(), .first_row = rows.begin});
+      num_bytes_ += (rows.size() * parts_.back().row_bytes() + kPageBytes - 1) / kPageBytes * kPageBytes;
+    }
+    if (num_bytes_ == 0) return;
     void* data =
         ::mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     FT_CHECK(data != MAP_FAILED);
     data_ = static_cast<std::byte*>(data);
   }
-  UnpackedRows(const UnpackedRows&) = delete;
-  UnpackedRows& operator=(const UnpackedRows&) = delete;
-  ~UnpackedRows() { ::munmap(data_, num_bytes_); }
-
-  ConstTensorView view() const {
-    return {.data = data_, .dtype = kernels::DType::kBF16, .shape = Shape(rows_.size(), matrix_.shape()[1])};
+  UnpackedParts(const UnpackedParts&) = delete;
+  UnpackedParts& operator=(const UnpackedParts&) = delete;
+  ~UnpackedParts() {
+    if (data_ != nullptr) ::munmap(data_, num_bytes_);
   }
-  bool Holds(const void* begin) const { return begin >= data_ && begin < data_ + num_bytes_; }
 
-  // Threads: any, several at once with other rows.
+  // Of the stored part at this place among the stored ones.
+  ConstTensorView View(size_t part, int64_t num_rows) const {
+    return {.data = data_ + parts_[part].begin,
+            .dtype = kernels::DType::kBF16,
+            .shape = Shape(num_rows, parts_[part].matrix->shape()[1])};
+  }
+  bool Holds(const void* begin) const { return data_ != nullptr && begin >= data_ && begin < data_ + num_bytes_; }
+
+  // Whole rows of a part. Threads: any, several at once with other rows.
   void Fill(const void* begin, size_t num_bytes) const {
-    const int64_t first = (static_cast<const std::byte*>(begin) - data_) / row_bytes();
-    const int64_t end = first + static_cast<int64_t>(num_bytes / row_bytes());
-    const int64_t num_inputs = matrix_.shape()[1];
+    const size_t offset = static_cast<const std::byte*>(begin) - data_;
+    const Part& part = *std::prev(std::ranges::upper_bound(parts_, offset, {}, &Part::begin));
+    const auto first = static_cast<int64_t>((offset - part.begin) / part.row_bytes());
+    const int64_t end = first + static_cast<int64_t>(num_bytes / part.row_bytes());
+    const int64_t num_inputs = part.matrix->shape()[1];
     std::vector<float> values(kPieceRows * num_inputs);
     for (int64_t row = first; row < end; row += kPieceRows) {
       const int64_t count = std::min(kPieceRows, end - row);
-      matrix_.ReadValues(rows_.begin + row, count, values.data());
-      auto* out = reinterpret_cast<uint16_t*>(data_) + row * num_inputs;
+      part.matrix->ReadValues(part.first_row + row, count, values.data());
+      auto* out = reinterpret_cast<uint16_t*>(data_ + part.begin) + row * num_inputs;
       for (int64_t i = 0; i < count * num_inputs; ++i) out[i] = kernels::Bf16FromFloat(values[i]);
     }
   }
 
  private:
-  size_t row_bytes() const { return static_cast<size_t>(matrix_.shape()[1]) * sizeof(uint16_t); }
+  struct Part {
+    size_t begin = 0;  // in bytes
+    const StoredMatrix* matrix = nullptr;
+    int64_t first_row = 0;
 
-  const StoredMatrix& matrix_;
-  IndexRange rows_;
-  size_t num_bytes_;
+    size_t row_bytes() const { return static_cast<size_t>(matrix->shape()[1]) * sizeof(uint16_t); }
+  };
+  static constexpr size_t kPageBytes = 4096;
+
+  std::vector<Part> parts_;
+  size_t num_bytes_ = 0;
   std::byte* data_ = nullptr;
 };
 
@@ -107,25 +127,22 @@ std::unique_ptr<kernels::Weight> PrepareMatrix(const MatrixSource& source, kerne
     TellOfTensors(source.parts, source.release_tensor);
     return weight;
   }
-  std::list<UnpackedRows> unpacked;
+  const UnpackedParts unpacked(source.parts);
   std::vector<ConstTensorView> views;
+  size_t num_stored = 0;
   for (const auto& [weight, rows] : source.parts) {
-    views.push_back(weight->stored != nullptr ? unpacked.emplace_back(*weight->stored, rows).view()
+    views.push_back(weight->stored != nullptr ? unpacked.View(num_stored++, rows.size())
                                               : RowsOf(weight->floats, rows));
   }
-  const auto find = [&](const void* begin) -> const UnpackedRows* {
-    const auto found = std::ranges::find_if(unpacked, [&](const UnpackedRows& rows) { return rows.Holds(begin); });
-    return found == unpacked.end() ? nullptr : &*found;
-  };
   const auto fetch = [&](const void* begin, size_t num_bytes) {
-    if (const UnpackedRows* rows = find(begin)) {
-      rows->Fill(begin, num_bytes);
+    if (unpacked.Holds(begin)) {
+      unpacked.Fill(begin, num_bytes);
     } else {
       source.fetch(begin, num_bytes);
     }
   };
   const auto release = [&](const void* begin, size_t num_bytes) {
-    if (find(begin) != nullptr) {
+    if (unpacked.Holds(begin)) {
       weights::ReleasePages(begin, num_bytes);
     } else {
       source.release(begin, num_bytes);
