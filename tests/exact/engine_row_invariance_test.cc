@@ -85,7 +85,7 @@ class EngineRowInvariance : public ::testing::TestWithParam<std::string> {
   }
 
   static int32_t Vocabulary() {
-    if (GetParam() == "awq") return testing::QuantizedTwins::Config()["vocab_size"];
+    if (GetParam() == "awq" || GetParam() == "mxfp4_U8") return testing::QuantizedTwins::Config()["vocab_size"];
     if (!IsTiny(GetParam())) return kVocabulary;
     return static_cast<int32_t>(model::LoadModelConfig(DirectoryOf(GetParam()))->vocab_size);
   }
@@ -170,7 +170,7 @@ std::string NameOfModel(const ::testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineRowInvariance,
                          ::testing::Values("demo", "demo_w4a16", "demo_w4a8", "demo_kv_int8", "demo_w4a8_kv_fp8",
-                                           "windowed", "odd_heads", "wide", "awq", "q4_k_m"),
+                                           "windowed", "odd_heads", "wide", "awq", "mxfp4_U8", "q4_k_m"),
                          NameOfModel);
 INSTANTIATE_TEST_SUITE_P(Families, EngineRowInvariance,
                          ::testing::ValuesIn(std::vector<std::string>(std::begin(testing::kFamilyModels),

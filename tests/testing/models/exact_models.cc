@@ -59,7 +59,7 @@ model::ModelConfig Wide() {
 }
 
 LoadedModel LoadStoredModel(const std::string& name, const LoadOptions& options) {
-  if (name == "awq") {
+  if (name != "q4_k_m") {
     const QuantizedTwins twins(*std::ranges::find(QuantizedFormats(), name, &QuantizedFormat::name));
     return LoadModel(twins.quantized.path(), options);
   }
@@ -84,7 +84,9 @@ std::vector<ExactModel> AllExactModels() {
 }
 
 std::vector<ExactModel> StoredExactModels() {
-  return {{.name = "awq", .is_stored = true}, {.name = "q4_k_m", .is_stored = true}};
+  return {{.name = "awq", .is_stored = true},
+          {.name = "mxfp4_U8", .is_stored = true},
+          {.name = "q4_k_m", .is_stored = true}};
 }
 
 LoadedModel LoadExactModel(const ExactModel& model, const LoadOptions& options) {

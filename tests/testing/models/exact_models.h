@@ -7,8 +7,10 @@
 //   odd_heads  heads of 20, three to a kv head; yarn scaling; norms of heads, biases, a window of 100 on one layer
 //   wide       products over 1,080 and 2,100 inputs, which batches of many rows compute in ranges; llama3 scaling
 //
-// And models that are stored as integers, with offsets and with scales that bf16 does not hold:
+// And models that are stored as integers, with offsets and with scales that bf16 does not hold, or as codes that stand
+// for other integers:
 //   awq        a small Qwen3 in AWQ
+//   mxfp4_U8   the same model in MXFP4
 //   q4_k_m     the demo target's shapes in GGUF, with the types of a Q4_K_M file
 //
 // The original contexts of the scalings are 64 positions long. The tests go far beyond.
