@@ -21,9 +21,9 @@ using kernels::StoredMatrix;
 
 constexpr int64_t kPieceRows = 16;  // a cache line of the words of GPTQ
 
-// The rows of stored parts as bf16, in memory of which only the rows between Fill and ReleasePages take room. Each part
-// begins a page, and all share one range of addresses: a system gives a process few ranges, and a head for some ids is
-// thousands of parts.
+// The rows of stored parts as bf16. Rows take memory from Fill on until their pages are released. All parts share one
+// range of addresses, because a system gives a process few of them, and a head for some ids has thousands of parts.
+// Each part begins a page, so that releasing it leaves the others in memory.
 class UnpackedParts {
  public:
   explicit UnpackedParts(std::span<const MatrixPart> parts) {

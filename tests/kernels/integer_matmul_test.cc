@@ -308,7 +308,7 @@ TEST_P(IntegerMatMulTest, RowsDoNotDependOnOtherRows) {
 
 // A panel of a file's integers: codes that a seed gives, or the largest and the smallest in runs.
 struct FilePanel {
-  // Code `place` of those that a file may have, in any order but that the first and the last are the extremes.
+  // The codes that a file may have, by their value: the first is the smallest, and the last the largest.
   static uint8_t Code(const IntegerPanels& layout, int32_t place) {
     constexpr std::array<uint8_t, 15> kOfE2m1 = {20, 24, 26, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 40, 44};
     return layout.is_e2m1 ? kOfE2m1[place] : static_cast<uint8_t>(place);

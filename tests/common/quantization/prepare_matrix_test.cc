@@ -23,7 +23,7 @@ using kernels::Shape;
 
 constexpr int64_t kMatrixRows = 64, kMatrixInputs = 96;
 
-// A quantised matrix between two plain ones, each in a file of its own.
+// A file with one matrix twice: quantised, and as the bf16 of the same values.
 struct Matrices {
   explicit Matrices(const testing::QuantizedFormat& format) {
     testing::RandomValues random(3);
@@ -54,7 +54,7 @@ std::unique_ptr<kernels::Weight> Prepare(const std::vector<MatrixPart>& parts, k
                        backend);
 }
 
-// Rows of the stack against those of the layer that they are.
+// Compares rows of the weight with the rows of the layer that they were taken from.
 void ExpectRows(const kernels::Weight& weight, const std::vector<int32_t>& rows, const std::vector<int64_t>& of_layer,
                 const testing::QuantizedLayer& layer, kernels::Backend& backend) {
   std::vector<float> out(rows.size() * kMatrixInputs);
@@ -71,7 +71,7 @@ const testing::QuantizedFormat& Fp8() {
   return *std::ranges::find(testing::QuantizedFormats(), "fp8_channel", &testing::QuantizedFormat::name);
 }
 
-TEST(PrepareMatrix, StacksRowsOfPlainAndQuantisedMatrices) {
+TEST(PrepareMatrix, StacksRowsOfPlainAndQuantizedMatrices) {
   const Matrices matrices(Fp8());
   const auto backend = kernels::MakeBackend({.num_threads = 2}).backend;
   const auto weight = Prepare({{&matrices.plain, {3, 20}},

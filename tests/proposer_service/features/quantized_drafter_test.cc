@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafters that read features, with matrices of integers: those that they take from a quantised target, and those that
-// options make of their own. If these tests fail, a drafter of a quantised target cannot be served, or an option does
-// nothing.
+// Drafters that read features may have matrices of integers. A quantised target lends them its embedding and head, and
+// options round their own matrices. If these tests fail, a drafter of a quantised target cannot be served, or an option
+// does nothing.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -73,7 +73,7 @@ std::vector<Kind> BorrowingKinds() {
 
 // A target whose embedding and head are quantised, and one with the bf16 of the same values.
 struct TargetTwins {
-  TempDir quantised, plain;
+  TempDir quantized, plain;
 
   explicit TargetTwins(const testing::QuantizedFormat& format) {
     const testing::TinyTarget files;
@@ -85,26 +85,26 @@ struct TargetTwins {
       testing::AddLayer(name, layer.tensors, in_integers);
       in_bf16[name + ".weight"] = testing::AsBf16(layer);
     }
-    for (TempDir* const dir : {&plain, &quantised}) dir->CopyFrom(files.directory());
+    for (TempDir* const dir : {&plain, &quantized}) dir->CopyFrom(files.directory());
     plain.Write("model.safetensors", testing::SafetensorsOf(in_bf16));
     config["quantization_config"] = format.config;
-    quantised.Write("config.json", config.dump());
-    quantised.Write("model.safetensors", testing::SafetensorsOf(in_integers));
+    quantized.Write("config.json", config.dump());
+    quantized.Write("model.safetensors", testing::SafetensorsOf(in_integers));
   }
 };
 
-TEST(QuantisedTarget, LendsItsEmbeddingAndHead) {
+TEST(QuantizedTarget, LendsItsEmbeddingAndHead) {
   for (const testing::QuantizedFormat& format : testing::QuantizedFormats()) {
     const TargetTwins target(format);
     for (const Kind& kind : BorrowingKinds()) {
       SCOPED_TRACE(format.name + ", " + kind.name);
-      const double difference = DifferenceOf(RowsOf(kind, target.plain.path()), RowsOf(kind, target.quantised.path()));
+      const double difference = DifferenceOf(RowsOf(kind, target.plain.path()), RowsOf(kind, target.quantized.path()));
       EXPECT_LT(difference, 0.02);  // of bf16, which holds the values of few formats exactly
     }
   }
 }
 
-TEST(QuantisedTarget, MayBeAGgufFile) {
+TEST(QuantizedTarget, MayBeAGgufFile) {
   const auto& types = reference::GgufTypes();
   const reference::GgufType& q8 = *std::ranges::find(types, "Q8_0", &reference::GgufType::name);
   const auto in_q8 = [&](const std::string& name, const std::vector<float>& values) {
@@ -127,12 +127,12 @@ TEST(QuantisedTarget, MayBeAGgufFile) {
   for (const Kind& kind : {Kind{"EAGLE", "eagle", testing::MakeTinyEagle({.has_embedding = false, .sizes = sizes})},
                            Kind{"Medusa", "medusa", testing::MakeTinyMedusa({.num_lm_heads = 0})}}) {
     SCOPED_TRACE(kind.name);
-    const auto plain = RowsOf(kind, files.path() + "/f32.gguf"), quantised = RowsOf(kind, files.path() + "/q8.gguf");
-    EXPECT_LT(DifferenceOf(plain, quantised), 0.02);
+    const auto plain = RowsOf(kind, files.path() + "/f32.gguf"), quantized = RowsOf(kind, files.path() + "/q8.gguf");
+    EXPECT_LT(DifferenceOf(plain, quantized), 0.02);
   }
 }
 
-TEST(QuantisedDrafter, EveryOptionDoesWhatItSays) {
+TEST(QuantizedDrafter, EveryOptionDoesWhatItSays) {
   const testing::TinyTarget target;
   const kernels::QuantizationOptions layers = {.weights = "int8"}, head = {.head = "int8"}, kv = {.kv_cache = "int8"};
   const Kind kinds[] = {
@@ -156,7 +156,7 @@ TEST(QuantisedDrafter, EveryOptionDoesWhatItSays) {
   }
 }
 
-TEST(QuantisedDrafter, AQuantisedFileIsRefusedByName) {
+TEST(QuantizedDrafter, AQuantizedFileIsRefusedByName) {
   const testing::TinyTarget target;
   for (Kind kind : {Kind{"", "eagle3", testing::MakeTinyEagle3({})}, Kind{"", "eagle", testing::MakeTinyEagle({})},
                     Kind{"", "dflash", testing::MakeTinyDflash({})}}) {
