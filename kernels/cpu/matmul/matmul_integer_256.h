@@ -12,8 +12,8 @@
 // a sum that does not fit would be cut. Codes of 4 bits are the unsigned bytes. A pair's sum is at most 2 * 15 * 127,
 // so 16 bits hold the sum of eight pairs, and 32 inputs are added before the sums are widened. Those of E2M1 become
 // their levels, at most 24, and 16 inputs are added. Codes of 6 bits are unsigned bytes, too, and 16 bits hold two
-// pairs, at most 4 * 63 * 127. Codes of 8 bits would be cut. There the unsigned bytes are the magnitudes of the weights,
-// and the row's bytes take the weights' signs: a pair's sum is at most 2 * 128 * 127, which fits.
+// pairs, at most 4 * 63 * 127. Codes of 8 bits would be cut. There the unsigned bytes are the magnitudes of the
+// weights, and the row's bytes take the weights' signs: a pair's sum is at most 2 * 128 * 127, which fits.
 //
 // A source that includes this file defines FORETOKEN_BYTES_TARGET before, the instruction sets of its policy: at least
 // "avx2,fma,f16c".
