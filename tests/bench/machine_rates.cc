@@ -5,7 +5,7 @@
 #include <atomic>
 
 #include "kernels/check.h"
-#include "kernels/cpu/matmul/matmul_amx_tile.h"
+#include "kernels/cpu/matmul/amx_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/bench/machine_rates.cc"
@@ -82,15 +82,17 @@ double MultiplyBf16Vectors(int64_t num_rounds) {
 }
 
 double MultiplyTiles(int64_t num_rounds) {
+  using kernels::cpu::TileRegisters;
   kernels::cpu::TileConfig config;
   for (int tile = 0; tile < 8; ++tile) config.Set(tile, kernels::cpu::kTileRows);
-  asm volatile("ldtilecfg %0" : : "m"(config));
+  TileRegisters::Configure(config);
   for (int64_t i = 0; i < num_rounds; ++i) {
-    asm volatile(
-        "tdpbf16ps %tmm5, %tmm4, %tmm0\n tdpbf16ps %tmm6, %tmm4, %tmm1\n"
-        "tdpbf16ps %tmm5, %tmm7, %tmm2\n tdpbf16ps %tmm6, %tmm7, %tmm3\n");
+    TileRegisters::MultiplyAddBf16<0, 4, 5>();
+    TileRegisters::MultiplyAddBf16<1, 4, 6>();
+    TileRegisters::MultiplyAddBf16<2, 7, 5>();
+    TileRegisters::MultiplyAddBf16<3, 7, 6>();
   }
-  asm volatile("tilerelease");
+  TileRegisters::Release();
   return static_cast<double>(num_rounds) * 4 * 16 * 16 * 32;
 }
 

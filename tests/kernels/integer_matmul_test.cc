@@ -22,6 +22,7 @@
 #include "kernels/cpu/matmul/weight.h"
 #include "kernels/quantize.h"
 #include "tests/reference/matmul.h"
+#include "tests/testing/cases/emulated_amx.h"
 #include "tests/testing/cases/random_values.h"
 
 #if defined(__x86_64__)
@@ -350,7 +351,7 @@ void PrintTo(const FileForm& form, std::ostream* out) {
 IntegerPanels FileLayout(const ProductCase& c, const FileForm& form) {
   return {.bits = form.bits,
           .group_size = form.bits == 6 || form.is_e2m1 ? std::min(c.group_size, 32) : c.group_size,
-          .num_groups = 5,
+          .num_groups = 9,  // of 128 inputs, more than a range of MatMul
           .scale_dtype = DType::kF32,
           .has_offsets = true,
           .int8_rows = c.int8_rows,
@@ -488,8 +489,9 @@ struct EmulatedBytes {
 
 HWY_POP_ATTRIBUTES
 
-// The kernel for AVX-VNNI is AVX2's but for its dots. It runs here on machines without AVX-VNNI.
-TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
+// AVX-VNNI's kernel, and AMX's as it is on tiles, over emulations of their instructions. They give the bits of AVX2 on
+// machines without them.
+TEST(IntegerMatMul, EmulatedInstructionsGiveTheBitsOfAvx2) {
   if (std::ranges::find(SupportedIsas(), Isa::kAvx2) == SupportedIsas().end()) GTEST_SKIP() << "no AVX2";
   const auto pin = IsaPin::Make(Isa::kAvx2);
   ThreadPool pool(1);
@@ -500,7 +502,13 @@ TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
         const ProductCase c = {.isa = Isa::kAvx2, .int8_rows = true, .group_size = group_size};
         const FilePanel panel(FileLayout(c, form), is_extreme);
         const IntegerPanels& layout = *panel.weight.integers();
-        for (int64_t num_rows = 1; num_rows <= 9; ++num_rows) {
+        const MatMulKernel& avx2 = Avx2IntegerKernel(layout);
+        MatMulKernel amx = avx2;
+        amx.multiply = testing::MultiplyOnEmulatedAmx;
+        amx.tile_shape = [](int64_t num_rows) { return MatMulTileShape{std::min<int64_t>(num_rows, 16), 1, 1}; };
+        for (const int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 40}) {
+          SCOPED_TRACE(::testing::Message()
+                       << ::testing::PrintToString(form) << " in groups of " << group_size << ", rows: " << num_rows);
           const int64_t num_inputs = panel.weight.in_features();
           const MatMulInput input = is_extreme ? ExtremeInput(num_rows, kPanelWidth, num_inputs)
                                                : RandomIntegerInput(num_rows, kPanelWidth, num_inputs);
@@ -512,8 +520,9 @@ TEST(IntegerMatMul, DotsOfAvxVnniGiveTheBitsOfAvx2) {
                    kernel, scratch, pool);
             return out;
           };
-          ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout)), product(Avx2IntegerKernel(layout)))
-              << ::testing::PrintToString(form) << " in groups of " << group_size << ", rows: " << num_rows;
+          const std::vector<float> expected = product(avx2);
+          ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout)), expected);
+          ASSERT_EQ(product(amx), expected);
         }
       }
     }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/matmul/matmul_amx_tile.h"
 #include "kernels/cpu/matmul/weight.h"
 #include "tests/reference/matmul.h"
 #include "tests/testing/cases/emulated_tiles.h"

@@ -42,9 +42,10 @@ bool HasAmx() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   const bool has_tiles = (edx >> 24 & 1) != 0;
   const bool has_bf16 = (edx >> 22 & 1) != 0;
+  const bool has_int8 = (edx >> 25 & 1) != 0;
   constexpr int64_t kArchReqXcompPerm = 0x1023;
   constexpr int64_t kXfeatureTileData = 18;
-  return has_tiles && has_bf16 && syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
+  return has_tiles && has_bf16 && has_int8 && syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
 }
 
 #else

@@ -124,7 +124,7 @@ void PackGroup(const uint8_t* codes, int64_t group_size, int output, std::byte* 
 // The codes of E2M1 for codes of 6 bits that stand for the same values.
 constexpr std::array<uint8_t, 64> kE2m1Codes = [] {
   std::array<uint8_t, 64> codes = {};
-  for (int code = 15; code >= 0; --code) codes[32 + kE2m1Levels[code] - 12] = static_cast<uint8_t>(code);
+  for (int code = 15; code >= 0; --code) codes[32 + kE2m1Levels[code] - kE2m1Zero] = static_cast<uint8_t>(code);
   return codes;
 }();
 

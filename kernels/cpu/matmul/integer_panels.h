@@ -4,8 +4,8 @@
 // beside which the first came at two thirds of its speed.
 //
 // The value of a code is scale * (code - center) + offset, center = 2^(bits - 1). Codes of E2M1 are indices of
-// kE2m1Levels: there it is scale * (level - center) + offset, center = 12. Inputs beyond K have the value `offset`;
-// outputs beyond N have the scale 0.
+// kE2m1Levels: there it is scale * (level - center) + offset, center = kE2m1Zero. Inputs beyond K have the value
+// `offset`; outputs beyond N have the scale 0.
 //
 // The tables of a chunk of two groups:        scales [2][16], offsets f32 [2][16] if there are any.
 // The tables of a block of scales, a chunk:   its scale and its minimum, F16 [16] each, factors of scales [groups][16],
@@ -36,6 +36,7 @@ enum class IntegerOrder {
 // Twice the values of E2M1, 0 0.5 1 1.5 2 3 4 6 and the same below zero, counted from the least one. A byte holds each,
 // and 16 bits hold the sum of 5 pairs of products of them with integers of a row.
 inline constexpr std::array<uint8_t, 16> kE2m1Levels = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+inline constexpr int kE2m1Zero = 12;  // the level of 0
 
 struct IntegerPanels {
   int bits = 8;  // 4, 6 or 8
@@ -48,7 +49,7 @@ struct IntegerPanels {
   IntegerOrder order = IntegerOrder::kQuads;
   bool is_e2m1 = false;  // with 4 bits
 
-  int center() const { return is_e2m1 ? 12 : 1 << (bits - 1); }
+  int center() const { return is_e2m1 ? kE2m1Zero : 1 << (bits - 1); }
   // Of the codes that PackIntegers takes (IntegerGroups).
   int source_bits() const { return is_e2m1 ? 6 : bits; }
   int64_t chunk_groups() const { return blocks ? blocks->num_groups : 2; }

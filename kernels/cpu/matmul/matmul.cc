@@ -8,6 +8,7 @@
 #include "kernels/cpu/matmul/matmul_amx.h"
 #include "kernels/cpu/matmul/matmul_avx512_bf16.h"
 #include "kernels/cpu/matmul/matmul_highway.h"
+#include "kernels/cpu/matmul/matmul_integer_amx.h"
 #include "kernels/cpu/matmul/matmul_integer_avx2.h"
 #include "kernels/cpu/matmul/matmul_integer_avx512.h"
 #include "kernels/cpu/matmul/matmul_integer_avx_vnni.h"
@@ -183,6 +184,7 @@ void CheckShapes(const MatMulArgs& args) {
 
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
   if (integers != nullptr) {
+    if (isa == Isa::kAmx && integers->int8_rows) return AmxIntegerKernel();
     if (HasAvx512Integers(isa, integers->int8_rows)) return Avx512IntegerKernel(*integers);
     if (isa == Isa::kBaseline || !integers->int8_rows) return HighwayIntegerKernel(*integers);
     return isa == Isa::kAvxVnni ? AvxVnniIntegerKernel(*integers) : Avx2IntegerKernel(*integers);

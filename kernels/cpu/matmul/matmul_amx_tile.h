@@ -6,43 +6,19 @@
 // multiplication takes 52 cycles, but the next one to another accumulator can start after 16.
 //   up to 16 rows: accumulators 0..3 are panels, A is 4, B is 5
 //   up to 32 rows: accumulators 0..3 are (rows 0..15, 16..31) x 2 panels, A is 4 and 6, B is 5
-//
-// struct Tiles {
-//   static void Configure(const TileConfig&);  static void Release();
-//   template <int kTile> static void Zero();
-//   template <int kTile> static void Load(const void* rows, int64_t stride_bytes);
-//   template <int kTile> static void Store(void* rows, int64_t stride_bytes);
-//   template <int kAcc, int kA, int kB> static void MultiplyAdd();  // tdpbf16ps
-// };
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/matmul/amx_tiles.h"
 #include "kernels/cpu/matmul/matmul_kernel.h"
 #include "kernels/cpu/matmul/weight.h"
 
 namespace foretoken::kernels::cpu {
 
-inline constexpr int kTileRows = 16;
-inline constexpr int kTileRowBytes = 64;
 inline constexpr int kTileInputs = 32;
 static_assert(kTileInputs == kInputsPadding && kTileRowBytes == 2 * kPanelWidth * sizeof(uint16_t));
-
-// The operand of ldtilecfg.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t num_rows[16] = {};
-
-  void Set(int tile, int64_t rows) {
-    row_bytes[tile] = kTileRowBytes;
-    num_rows[tile] = static_cast<uint8_t>(rows);
-  }
-};
-static_assert(sizeof(TileConfig) == 64);
 
 template <typename Tiles>
 struct AmxTile {
@@ -53,9 +29,9 @@ struct AmxTile {
     if (panel >= tile.num_panels) return;
     const auto* weights = reinterpret_cast<const char*>(tile.panels + panel * tile.panel_bytes);
     Tiles::template Load<5>(weights + step * kPanelTileBytes, kTileRowBytes);
-    Tiles::template MultiplyAdd<kAcc, 4, 5>();
+    Tiles::template MultiplyAddBf16<kAcc, 4, 5>();
     if constexpr (kAcc < 2) {
-      if (tile.num_rows > kTileRows) Tiles::template MultiplyAdd<kAcc + 2, 6, 5>();
+      if (tile.num_rows > kTileRows) Tiles::template MultiplyAddBf16<kAcc + 2, 6, 5>();
     }
   }
 

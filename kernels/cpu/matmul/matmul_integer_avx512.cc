@@ -157,7 +157,8 @@ struct Sums<kBits, false, kIsE2m1, kGroupSize, kRows> {
       alignas(64) static constexpr std::array<uint16_t, 32> kValues = [] {
         std::array<uint16_t, 32> values = {};
         for (int code = 0; code < 32; ++code) {
-          values[code] = Bf16FromFloat(static_cast<float>(kIsE2m1 ? kE2m1Levels[code % 16] - 12 : code % 16 - 8));
+          values[code] =
+              Bf16FromFloat(static_cast<float>(kIsE2m1 ? kE2m1Levels[code % 16] - kE2m1Zero : code % 16 - 8));
         }
         return values;
       }();

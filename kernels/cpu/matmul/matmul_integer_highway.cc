@@ -9,6 +9,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/check.h"
+#include "kernels/cpu/base/simd-inl.h"
+#include "kernels/cpu/matmul/integer_panels-inl.h"
 #include "kernels/cpu/matmul/integer_panels.h"
 #include "kernels/cpu/matmul/integer_rows.h"
 #include "kernels/cpu/matmul/weight.h"
@@ -19,44 +21,12 @@ namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {  // other files have functions of these names
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using FloatTag = hn::CappedTag<float, kPanelWidth>;
 using BitsTag = hn::RebindToUnsigned<FloatTag>;
 using IntTag = hn::RebindToSigned<FloatTag>;
-using HalfTag = hn::Rebind<uint16_t, FloatTag>;
-using F16Tag = hn::Rebind<hwy::float16_t, FloatTag>;
-using ByteTag = hn::Rebind<int8_t, FloatTag>;
-using Vector = hn::Vec<FloatTag>;
 inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
 inline constexpr int kVectors = kPanelWidth / kLanes;  // of a panel
 // A row has sums and totals in registers.
 inline constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 8 : HWY_MAX(4 / kVectors, 1);
-
-// From output i of the panel on.
-HWY_INLINE Vector LoadFloats(const std::byte* values, DType dtype, int64_t i) {
-  if (dtype == DType::kF32) return hn::Load(FloatTag(), reinterpret_cast<const float*>(values) + i);
-  const auto halves = hn::Load(HalfTag(), reinterpret_cast<const uint16_t*>(values) + i);
-  if (dtype == DType::kF16) return hn::PromoteTo(FloatTag(), hn::BitCast(F16Tag(), halves));
-  return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::PromoteTo(BitsTag(), halves)));
-}
-
-HWY_INLINE Vector LoadFactors(const std::byte* factors, int64_t i) {
-  const auto bytes = hn::Load(ByteTag(), reinterpret_cast<const int8_t*>(factors) + i);
-  return hn::ConvertTo(FloatTag(), hn::PromoteTo(IntTag(), bytes));
-}
-
-// A group's. Products of F16 and factors are exact, so an offset is rounded once.
-HWY_INLINE Vector LoadScales(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i) {
-  if (!layout.blocks) return LoadFloats(at.scales(), layout.scale_dtype, i);
-  return hn::Mul(LoadFloats(at.block_scales(), DType::kF16, i), LoadFactors(at.scales(), i));
-}
-HWY_INLINE Vector LoadOffsets(const IntegerPanels& layout, const GroupCursor<const std::byte>& at, int64_t i,
-                              Vector scales) {
-  if (!layout.blocks) return LoadFloats(at.offsets(), DType::kF32, i);
-  const Vector minimums = hn::Mul(LoadFloats(at.block_minimums(), DType::kF16, i), LoadFactors(at.offsets(), i));
-  return hn::Sub(hn::Mul(hn::Set(FloatTag(), static_cast<float>(layout.blocks->zero)), scales), minimums);
-}
 
 // Where code i of a unit of lines lies: a line, and the lowest bit in its lanes. The lower halves of four bytes come
 // before the higher ones.
@@ -85,25 +55,24 @@ template <int kBits, bool kIsE2m1, int kRows>
 HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, int vector, float* sums) {
   constexpr int kUnitLines = kBits == 6 ? 3 : 1, kUnitInputs = kUnitLines * 32 / kBits;
   const IntegerPanels& layout = *tile.integers;
-  const FloatTag float_tag;
   const BitsTag bits_tag;
   const IntTag int_tag;
   const auto mask = hn::Set(bits_tag, kBits == 8 ? 0xffu : 15u), upper_mask = hn::Set(bits_tag, 3u);
   const auto center = hn::Set(int_tag, layout.center());
   const int64_t row_floats = layout.group_size + static_cast<int64_t>(sizeof(RowGroup) / sizeof(float));
-  Vector totals[kRows];
+  FloatVec totals[kRows];
 #pragma GCC unroll 32
   for (int r = 0; r < kRows; ++r) {
-    totals[r] = tile.first_input != 0 ? hn::Load(float_tag, sums + r * tile.sums_stride) : hn::Zero(float_tag);
+    totals[r] = tile.first_input != 0 ? hn::Load(kFloat, sums + r * tile.sums_stride) : hn::Zero(kFloat);
   }
   const int64_t first_group = tile.first_input / layout.group_size;
   GroupCursor<const std::byte> at(layout, panel, first_group);
   for (int64_t group = first_group; group < tile.end_input / layout.group_size; ++group, at.Next()) {
     const float* HWY_RESTRICT x = static_cast<const float*>(tile.x) + group * kRows * row_floats;
     const auto* lines = reinterpret_cast<const uint32_t*>(at.codes());
-    Vector group_sums[kRows];
+    FloatVec group_sums[kRows];
 #pragma GCC unroll 32
-    for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(float_tag);
+    for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(kFloat);
     for (int64_t input = 0; input < layout.group_size; input += kUnitInputs, lines += kUnitLines * kPanelWidth) {
       const auto load = [&](int line) { return hn::Load(bits_tag, lines + line * kPanelWidth + vector * kLanes); };
       const auto upper = load(kUnitLines - 1);
@@ -115,26 +84,26 @@ HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, i
           const auto two = hn::And(hn::ShiftRightSame(upper, 8 * (i % 4) + 2 * (i / 4)), upper_mask);
           code = hn::Or(code, hn::ShiftLeft<4>(two));
         }
-        const Vector weight = hn::ConvertTo(float_tag, hn::Sub(hn::BitCast(int_tag, code), center));
+        const FloatVec weight = hn::ConvertTo(kFloat, hn::Sub(hn::BitCast(int_tag, code), center));
 #pragma GCC unroll 32
         for (int r = 0; r < kRows; ++r) {
-          group_sums[r] = hn::MulAdd(weight, hn::Set(float_tag, x[r * row_floats + input + i]), group_sums[r]);
+          group_sums[r] = hn::MulAdd(weight, hn::Set(kFloat, x[r * row_floats + input + i]), group_sums[r]);
         }
       }
     }
-    const Vector scales = LoadScales(layout, at, vector * kLanes);
+    const FloatVec scales = LoadScales(layout, at, vector * kLanes);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
-      totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(float_tag, row->scale)), totals[r]);
+      totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(kFloat, row->scale)), totals[r]);
       if (layout.has_offsets) {
-        const Vector offsets = LoadOffsets(layout, at, vector * kLanes, scales);
-        totals[r] = hn::MulAdd(offsets, hn::Set(float_tag, row->sum), totals[r]);
+        const FloatVec offsets = LoadOffsets(layout, at, vector * kLanes, scales);
+        totals[r] = hn::MulAdd(offsets, hn::Set(kFloat, row->sum), totals[r]);
       }
     }
   }
 #pragma GCC unroll 32
-  for (int r = 0; r < kRows; ++r) hn::Store(totals[r], float_tag, sums + r * tile.sums_stride);
+  for (int r = 0; r < kRows; ++r) hn::Store(totals[r], kFloat, sums + r * tile.sums_stride);
 }
 
 template <int kBits, bool kIsE2m1, int kRows = kMaxRows>

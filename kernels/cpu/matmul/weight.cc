@@ -170,6 +170,8 @@ size_t NumBytes(int64_t out_features, int64_t in_features) {
          static_cast<size_t>(CeilDiv(in_features, kInputsPadding) * kInputsPadding) * sizeof(uint16_t);
 }
 
+int PanelBits(const IntegerGroups& groups) { return groups.is_e2m1 ? 4 : groups.bits; }
+
 // The largest group that a kernel takes and that never spans two of the file's, and what else kernels ask for.
 IntegerGroups NarrowGroups(IntegerGroups groups, int64_t first_input) {
   const int64_t stored_size = groups.group_size;
@@ -194,7 +196,7 @@ std::optional<IntegerPanels> PanelsOf(const WeightSource& source, const std::opt
                                        ? Avx512OrderOf(quantization.int8_rows)
                                        : IntegerOrder::kQuads};
   if (stored) {
-    panels.bits = stored->is_e2m1 ? 4 : stored->bits;
+    panels.bits = PanelBits(*stored);
     panels.is_e2m1 = stored->is_e2m1;
     panels.group_size = stored->group_size;
     panels.scale_dtype = stored->scale_dtype;
@@ -261,7 +263,7 @@ size_t SumOfBytes(std::span<const std::unique_ptr<CpuWeight>> stack) {
 // Without blocks, the scales of groups are kept in pairs.
 size_t KeptBytes(const Shape& shape, const IntegerGroups& groups) {
   const int64_t num_groups = shape[1] / groups.group_size;
-  const int64_t code_bytes = shape.num_elements() * (groups.is_e2m1 ? 4 : groups.bits) / 8;
+  const int64_t code_bytes = shape.num_elements() * PanelBits(groups) / 8;
   if (groups.blocks) {
     const int64_t num_blocks = CeilDiv(num_groups, groups.blocks->num_groups);
     const int64_t block_bytes =

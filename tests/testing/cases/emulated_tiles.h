@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMX's tile registers in plain C++, for the tile logic of kernels/cpu/matmul/matmul_amx_tile.h.
-// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS.
+// AMX's tile registers in plain C++, a policy of kernels/cpu/matmul/amx_tiles.h.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS and TDPBSUD.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "kernels/check.h"
-#include "kernels/cpu/matmul/matmul_amx_tile.h"
+#include "kernels/cpu/matmul/amx_tiles.h"
 #include "kernels/dtype.h"
 
 namespace foretoken::testing {
@@ -52,11 +52,8 @@ class EmulatedTiles {
 
   // Sums the first inputs of the pairs and the second inputs separately, and then adds both to the accumulator.
   template <int kAcc, int kA, int kB>
-  static void MultiplyAdd() {
-    for (const int tile : {kAcc, kA, kB}) CheckUsable(tile);
-    const int num_pairs = state.config.row_bytes[kA] / 4;
-    FT_CHECK(state.config.num_rows[kA] == state.config.num_rows[kAcc]);
-    FT_CHECK(state.config.num_rows[kB] == num_pairs && state.config.row_bytes[kB] == state.config.row_bytes[kAcc]);
+  static void MultiplyAddBf16() {
+    const int num_pairs = CheckProduct<kAcc, kA, kB>();
     for (int m = 0; m < state.config.num_rows[kAcc]; ++m) {
       for (int n = 0; n < state.config.row_bytes[kAcc] / 4; ++n) {
         std::array<float, 2> sums = {0, 0};
@@ -73,11 +70,36 @@ class EmulatedTiles {
     }
   }
 
+  template <int kAcc, int kA, int kB>
+  static void MultiplyAddBytes() {
+    const int num_quads = CheckProduct<kAcc, kA, kB>();
+    for (int m = 0; m < state.config.num_rows[kAcc]; ++m) {
+      for (int n = 0; n < state.config.row_bytes[kAcc] / 4; ++n) {
+        int32_t acc;
+        std::memcpy(&acc, Row(kAcc, m) + 4 * n, 4);
+        for (int k = 0; k < 4 * num_quads; ++k) {
+          acc += static_cast<int8_t>(Row(kA, m)[k]) * int32_t{Row(kB, k / 4)[4 * n + k % 4]};
+        }
+        std::memcpy(Row(kAcc, m) + 4 * n, &acc, 4);
+      }
+    }
+  }
+
  private:
   static void CheckUsable(int tile) {
     FT_CHECK(state.is_configured && state.config.palette == 1);
     FT_CHECK(state.config.num_rows[tile] >= 1 && state.config.num_rows[tile] <= 16);
     FT_CHECK(state.config.row_bytes[tile] >= 1 && state.config.row_bytes[tile] <= 64);
+  }
+
+  // Returns the words of 32 bits in a row of A.
+  template <int kAcc, int kA, int kB>
+  static int CheckProduct() {
+    for (const int tile : {kAcc, kA, kB}) CheckUsable(tile);
+    const int num_words = state.config.row_bytes[kA] / 4;
+    FT_CHECK(state.config.num_rows[kA] == state.config.num_rows[kAcc]);
+    FT_CHECK(state.config.num_rows[kB] == num_words && state.config.row_bytes[kB] == state.config.row_bytes[kAcc]);
+    return num_words;
   }
 
   static uint8_t* Row(int tile, int row) { return state.bytes[tile].data() + row * 64; }

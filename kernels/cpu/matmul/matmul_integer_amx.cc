@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/matmul/matmul_integer_amx.h"
+
+#include "kernels/check.h"
+
+#if defined(__x86_64__)
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul/matmul_integer_amx.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/matmul/integer_panels.h"
+#include "kernels/cpu/matmul/integer_rows.h"
+#include "kernels/cpu/matmul/matmul_integer_amx-inl.h"
+#include "kernels/cpu/matmul/matmul_integer_avx512.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace foretoken::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+void MultiplyOnTiles(const MatMulTile& tile) { AmxIntegerTile<TileRegisters>::Multiply(tile); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace foretoken::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace foretoken::kernels::cpu {
+namespace {
+
+HWY_EXPORT(MultiplyOnTiles);
+
+// By counting instructions: widening costs what the dots of about three rows do.
+constexpr int64_t kMinTileRows = 4;
+
+void Multiply(const MatMulTile& tile) {
+  if (tile.num_rows < kMinTileRows) return Avx512IntegerKernel(*tile.integers).multiply(tile);
+  HWY_DYNAMIC_DISPATCH(MultiplyOnTiles)(tile);
+}
+
+void Pack(const PackArgs& args) { Avx512IntegerKernel(*args.panels).pack(args); }
+
+MatMulTileShape TileShape(int64_t num_rows) {
+  const int64_t num_blocks = (num_rows + kTileRows - 1) / kTileRows;
+  return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
+}
+
+}  // namespace
+
+const MatMulKernel& AmxIntegerKernel() {
+  static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = 1,
+                                           .packed_bytes_per_group = sizeof(RowGroup),
+                                           .tile_shape = TileShape,
+                                           .pack = Pack,
+                                           .multiply = Multiply};
+  return kKernel;
+}
+
+}  // namespace foretoken::kernels::cpu
+#endif
+
+#else
+
+namespace foretoken::kernels::cpu {
+
+const MatMulKernel& AmxIntegerKernel() { FT_CHECK(false); }
+
+}  // namespace foretoken::kernels::cpu
+
+#endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kernels/cpu/matmul/matmul_kernel.h"
+
+namespace foretoken::testing {
+
+// What AMX's kernel for integers and rows of int8 does with a tile, on emulated tile registers.
+void MultiplyOnEmulatedAmx(const kernels::cpu::MatMulTile& tile);
+
+}  // namespace foretoken::testing
