@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // As in the AVX-512 kernel a group has sums of its own, and scale times sum is added to the totals. A vector of 32-bit
-// lanes holds a quad of codes of each output; shifts and a mask take them out one input at a time.
+// lanes holds a quad of codes of each output. Shifts take them out one input at a time, for as many rows as registers
+// hold sums of: to widen a weight again for other rows takes no longer than to keep it in memory.
 #include "kernels/cpu/matmul/matmul_integer_highway.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul/matmul_integer_highway.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
 
 #include "kernels/check.h"
 #include "kernels/cpu/base/simd-inl.h"
@@ -21,100 +25,190 @@ namespace foretoken::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {  // other files have functions of these names
 
-using BitsTag = hn::RebindToUnsigned<FloatTag>;
 using IntTag = hn::RebindToSigned<FloatTag>;
+using IntVec = hn::Vec<IntTag>;
 inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
-inline constexpr int kVectors = kPanelWidth / kLanes;  // of a panel
-// A row has sums and totals in registers.
-inline constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 8 : HWY_MAX(4 / kVectors, 1);
+inline constexpr int kVectors = kPanelWidth / kLanes;          // of a panel
+inline constexpr int64_t kLineBytes = 64, kBytesAhead = 3072;  // as in the kernels of AVX2 and AVX-512
+inline constexpr int kMaxRows = 24;                            // of a tile, all multiplied with a group before the next
+inline constexpr int kRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 32 : 16;
+// Rows whose sums fill half of the registers. Weights and values need others.
+inline constexpr int kBlockRows = HWY_MIN(HWY_MAX(kRegisters / 2 / kVectors, 1), 8);
+// A sum waits for its last addition, so at least so many are added up side by side: of outputs, rows and groups.
+inline constexpr int kChains = 4;
 
-// Where code i of a unit of lines lies: a line, and the lowest bit in its lanes. The lower halves of four bytes come
-// before the higher ones.
-template <int kBits>
-constexpr int LineOf(int i) {
-  return kBits == 8 ? 0 : i / 8;
-}
-template <int kBits>
-constexpr int ShiftOf(int i) {
-  return kBits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i % 8 / 4);
-}
+// Lines that are taken apart together, of a vector's outputs. Codes are the lines' bits, and signed once their highest
+// bits are turned. Those of E2M1 are indices.
+template <int kBits, bool kIsE2m1>
+struct Unit {
+  static constexpr int kLines = kBits == 6 ? 3 : 1;
+  static constexpr int kInputs = kLines * 32 / kBits;
+  static constexpr uint32_t kHighestBits = kBits == 8 ? 0x80808080 : kBits == 6 ? 0xaaaaaaaa : 0x88888888;
+  IntVec lines[kLines];
 
-// The levels of codes of E2M1. The three upper bytes of a lane look up the first level, and are cleared.
-HWY_INLINE hn::Vec<BitsTag> LevelsOf(hn::Vec<BitsTag> codes) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(BitsTag(), kE2m1Levels[hn::GetLane(codes)]);
-#else
-  const hn::Repartition<uint8_t, BitsTag> byte_tag;
-  const auto levels = hn::TableLookupBytes(hn::LoadDup128(byte_tag, kE2m1Levels.data()), hn::BitCast(byte_tag, codes));
-  return hn::And(hn::BitCast(BitsTag(), levels), hn::Set(BitsTag(), 0xffu));
-#endif
-}
-
-// A panel's output lanes [kLanes * vector, ...), for all rows.
-template <int kBits, bool kIsE2m1, int kRows>
-HWY_INLINE void MultiplyVector(const MatMulTile& tile, const std::byte* panel, int vector, float* sums) {
-  constexpr int kUnitLines = kBits == 6 ? 3 : 1, kUnitInputs = kUnitLines * 32 / kBits;
-  const IntegerPanels& layout = *tile.integers;
-  const BitsTag bits_tag;
-  const IntTag int_tag;
-  const auto mask = hn::Set(bits_tag, kBits == 8 ? 0xffu : 15u), upper_mask = hn::Set(bits_tag, 3u);
-  const auto center = hn::Set(int_tag, layout.center());
-  const int64_t row_floats = layout.group_size + static_cast<int64_t>(sizeof(RowGroup) / sizeof(float));
-  FloatVec totals[kRows];
-#pragma GCC unroll 32
-  for (int r = 0; r < kRows; ++r) {
-    totals[r] = tile.first_input != 0 ? hn::Load(kFloat, sums + r * tile.sums_stride) : hn::Zero(kFloat);
-  }
-  const int64_t first_group = tile.first_input / layout.group_size;
-  GroupCursor<const std::byte> at(layout, panel, first_group);
-  for (int64_t group = first_group; group < tile.end_input / layout.group_size; ++group, at.Next()) {
-    const float* HWY_RESTRICT x = static_cast<const float*>(tile.x) + group * kRows * row_floats;
-    const auto* lines = reinterpret_cast<const uint32_t*>(at.codes());
-    FloatVec group_sums[kRows];
-#pragma GCC unroll 32
-    for (int r = 0; r < kRows; ++r) group_sums[r] = hn::Zero(kFloat);
-    for (int64_t input = 0; input < layout.group_size; input += kUnitInputs, lines += kUnitLines * kPanelWidth) {
-      const auto load = [&](int line) { return hn::Load(bits_tag, lines + line * kPanelWidth + vector * kLanes); };
-      const auto upper = load(kUnitLines - 1);
-#pragma GCC unroll 32
-      for (int i = 0; i < kUnitInputs; ++i) {
-        auto code = hn::And(hn::ShiftRightSame(load(LineOf<kBits>(i)), ShiftOf<kBits>(i)), mask);
-        if constexpr (kIsE2m1) code = LevelsOf(code);
-        if constexpr (kBits == 6) {
-          const auto two = hn::And(hn::ShiftRightSame(upper, 8 * (i % 4) + 2 * (i / 4)), upper_mask);
-          code = hn::Or(code, hn::ShiftLeft<4>(two));
-        }
-        const FloatVec weight = hn::ConvertTo(kFloat, hn::Sub(hn::BitCast(int_tag, code), center));
-#pragma GCC unroll 32
-        for (int r = 0; r < kRows; ++r) {
-          group_sums[r] = hn::MulAdd(weight, hn::Set(kFloat, x[r * row_floats + input + i]), group_sums[r]);
-        }
-      }
+  // From the vector's part of the first line on.
+  HWY_INLINE void Load(const std::byte* at) {
+    for (int line = 0; line < kLines; ++line) {
+      lines[line] = hn::Load(IntTag(), reinterpret_cast<const int32_t*>(at + line * kLineBytes));
     }
-    const FloatVec scales = LoadScales(layout, at, vector * kLanes);
+    if constexpr (kIsE2m1) return;
+    lines[kLines - 1] = hn::Xor(lines[kLines - 1], hn::Set(IntTag(), static_cast<int32_t>(kHighestBits)));
+  }
+
+  // What code i stands for. The lower halves of four bytes come before the higher ones. A caller's loop over i is
+  // unrolled, so that shifts are constants.
+  HWY_INLINE FloatVec Value(int i) const {
+    const int shift = kBits == 8 ? 8 * i : 8 * (i % 4) + 4 * (i % 8 / 4);
+    if constexpr (kIsE2m1) return hn::ConvertTo(kFloat, LevelOf(Moved(lines[0], shift, 24)));
+    if constexpr (kBits == 6) {
+      const IntVec lower = hn::And(Moved(lines[i / 8], shift, 26), hn::Set(IntTag(), 0x3c000000));
+      const IntVec upper = hn::And(Moved(lines[2], 8 * (i % 4) + 2 * (i / 4), 30), hn::Set(IntTag(), -1 << 30));
+      return hn::ConvertTo(kFloat, hn::ShiftRight<26>(hn::Or(lower, upper)));
+    }
+    return hn::ConvertTo(kFloat, hn::ShiftRight<32 - kBits>(Moved(lines[0], shift, 32 - kBits)));
+  }
+
+  // Bit `from` becomes bit `to`.
+  static HWY_INLINE IntVec Moved(IntVec bits, int from, int to) {
+    return from <= to ? hn::ShiftLeftSame(bits, to - from) : hn::ShiftRightSame(bits, from - to);
+  }
+
+  // The level of the code in each lane's highest byte. The other bytes' levels are shifted out.
+  static HWY_INLINE IntVec LevelOf(IntVec codes) {
+    alignas(16) static constexpr std::array<int8_t, 16> kSignedLevels = [] {
+      std::array<int8_t, 16> levels = {};
+      for (int code = 0; code < 16; ++code) levels[code] = static_cast<int8_t>(kE2m1Levels[code] - kE2m1Zero);
+      return levels;
+    }();
+#if HWY_TARGET == HWY_SCALAR
+    return hn::Set(IntTag(), kSignedLevels[hn::GetLane(codes) >> 24 & 15]);
+#else
+    const hn::Repartition<int8_t, IntTag> byte_tag;
+    const auto indices = hn::BitCast(byte_tag, hn::And(codes, hn::Set(IntTag(), 0x0f000000)));
+    const auto levels = hn::TableLookupBytes(hn::LoadDup128(byte_tag, kSignedLevels.data()), indices);
+    return hn::ShiftRight<24>(hn::BitCast(IntTag(), levels));
+#endif
+  }
+};
+
+// A panel and the rows that are multiplied with it.
+struct Panel {
+  const IntegerPanels& layout;
+  int64_t num_rows;
+  float* totals;  // [num_rows, stride]
+  int64_t stride;
+
+  int64_t row_floats() const { return layout.group_size + static_cast<int64_t>(sizeof(RowGroup) / sizeof(float)); }
+};
+
+// Adds a group's sums to the totals.
+template <int kRows>
+HWY_INLINE void AddScaled(const Panel& panel, const GroupCursor<const std::byte>& at, const float* x,
+                          const FloatVec (&sums)[kRows][kVectors]) {
+  const IntegerPanels& layout = panel.layout;
+  const int64_t row_floats = panel.row_floats(), stride = panel.stride;
+  for (int v = 0; v < kVectors; ++v) {
+    const FloatVec scales = LoadScales(layout, at, v * kLanes);
+    FloatVec offsets = hn::Zero(kFloat);
+    if (layout.has_offsets) offsets = LoadOffsets(layout, at, v * kLanes, scales);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
-      totals[r] = hn::MulAdd(group_sums[r], hn::Mul(scales, hn::Set(kFloat, row->scale)), totals[r]);
-      if (layout.has_offsets) {
-        const FloatVec offsets = LoadOffsets(layout, at, vector * kLanes, scales);
-        totals[r] = hn::MulAdd(offsets, hn::Set(kFloat, row->sum), totals[r]);
+      float* total_at = panel.totals + r * stride + v * kLanes;
+      FloatVec total = hn::MulAdd(sums[r][v], hn::Mul(scales, hn::Set(kFloat, row->scale)), hn::Load(kFloat, total_at));
+      if (layout.has_offsets) total = hn::MulAdd(offsets, hn::Set(kFloat, row->sum), total);
+      hn::Store(total, kFloat, total_at);
+    }
+  }
+}
+
+// The next groups.
+template <int kBits, bool kIsE2m1, int kRows, int kGroups>
+HWY_INLINE void MultiplyGroups(const Panel& panel, GroupCursor<const std::byte>& at, const float* x) {
+  using CodeUnit = Unit<kBits, kIsE2m1>;
+  const int64_t group_size = panel.layout.group_size, row_floats = panel.row_floats();
+  FloatVec sums[kGroups][kRows][kVectors];
+  const std::byte* lines[kGroups];
+  GroupCursor<const std::byte> codes_at = at;
+#pragma GCC unroll 32
+  for (int g = 0; g < kGroups; ++g, codes_at.Next()) {
+    lines[g] = codes_at.codes();
+    for (int64_t i = 0; i < panel.layout.group_code_bytes(); i += kLineBytes) {
+      __builtin_prefetch(lines[g] + i + kBytesAhead);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) sums[g][r][v] = hn::Zero(kFloat);
+    }
+  }
+  for (int64_t input = 0; input < group_size; input += CodeUnit::kInputs) {
+    CodeUnit units[kGroups][kVectors];
+#pragma GCC unroll 32
+    for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 32
+      for (int v = 0; v < kVectors; ++v) units[g][v].Load(lines[g] + v * kLanes * sizeof(int32_t));
+      lines[g] += CodeUnit::kLines * kLineBytes;
+    }
+#pragma GCC unroll 32
+    for (int i = 0; i < CodeUnit::kInputs; ++i) {
+#pragma GCC unroll 32
+      for (int g = 0; g < kGroups; ++g) {
+        FloatVec weights[kVectors];
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) weights[v] = units[g][v].Value(i);
+#pragma GCC unroll 32
+        for (int r = 0; r < kRows; ++r) {
+          const FloatVec value = hn::Set(kFloat, x[(g * kRows + r) * row_floats + input + i]);
+#pragma GCC unroll 32
+          for (int v = 0; v < kVectors; ++v) sums[g][r][v] = hn::MulAdd(weights[v], value, sums[g][r][v]);
+        }
       }
     }
   }
 #pragma GCC unroll 32
-  for (int r = 0; r < kRows; ++r) hn::Store(totals[r], kFloat, sums + r * tile.sums_stride);
+  for (int g = 0; g < kGroups; ++g, at.Next()) {
+    AddScaled<kRows>(panel, at, x + g * kRows * row_floats, sums[g]);
+  }
 }
 
-template <int kBits, bool kIsE2m1, int kRows = kMaxRows>
-void Multiply(const MatMulTile& tile) {
+// At most kBlockRows rows.
+template <int kBits, bool kIsE2m1, int kRows = kBlockRows>
+HWY_INLINE void MultiplyBlock(const Panel& panel, GroupCursor<const std::byte> at, const float* x, int64_t num_groups) {
   if constexpr (kRows > 1) {
-    if (tile.num_rows < kRows) return Multiply<kBits, kIsE2m1, kRows - 1>(tile);
+    if (panel.num_rows < kRows) return MultiplyBlock<kBits, kIsE2m1, kRows - 1>(panel, at, x, num_groups);
   }
+  constexpr int kGroups = kBits == 6 ? 1 : HWY_MAX(kChains / (kRows * kVectors), 1);
+  const int64_t group_floats = kRows * panel.row_floats();
+  int64_t group = 0;
+  for (; group + kGroups <= num_groups; group += kGroups) {
+    MultiplyGroups<kBits, kIsE2m1, kRows, kGroups>(panel, at, x + group * group_floats);
+  }
+  for (; group < num_groups; ++group) MultiplyGroups<kBits, kIsE2m1, kRows, 1>(panel, at, x + group * group_floats);
+}
+
+template <int kBits, bool kIsE2m1>
+void Multiply(const MatMulTile& tile) {
+  const IntegerPanels& layout = *tile.integers;
+  const int64_t first_group = tile.first_input / layout.group_size;
+  const int64_t num_groups = tile.end_input / layout.group_size - first_group;
   for (int64_t p = 0; p < tile.num_panels; ++p) {
-    for (int v = 0; v < kVectors; ++v) {
-      MultiplyVector<kBits, kIsE2m1, kRows>(tile, tile.panels + p * tile.panel_bytes, v,
-                                            tile.sums + p * kPanelWidth + v * kLanes);
+    const Panel panel = {layout, tile.num_rows, tile.sums + p * kPanelWidth, tile.sums_stride};
+    if (tile.first_input == 0) {
+      for (int64_t r = 0; r < tile.num_rows; ++r) std::fill_n(panel.totals + r * panel.stride, kPanelWidth, 0.0f);
+    }
+    const int64_t group_floats = tile.num_rows * panel.row_floats();
+    const float* x = static_cast<const float*>(tile.x) + first_group * group_floats;
+    GroupCursor<const std::byte> at(layout, tile.panels + p * tile.panel_bytes, first_group);
+    if (tile.num_rows <= kBlockRows) {
+      MultiplyBlock<kBits, kIsE2m1>(panel, at, x, num_groups);
+      continue;
+    }
+    const int64_t num_blocks = (tile.num_rows + kBlockRows - 1) / kBlockRows;
+    for (int64_t group = 0; group < num_groups; ++group, at.Next(), x += group_floats) {
+      for (int64_t block = 0; block < num_blocks; ++block) {
+        const int64_t first = tile.num_rows * block / num_blocks, end = tile.num_rows * (block + 1) / num_blocks;
+        const Panel rows = {layout, end - first, panel.totals + first * panel.stride, panel.stride};
+        MultiplyBlock<kBits, kIsE2m1>(rows, at, x + first * panel.row_floats(), /*num_groups=*/1);
+      }
     }
   }
 }
