@@ -107,17 +107,25 @@ HWY_INLINE void AddScaled(const Panel& panel, const GroupCursor<const std::byte>
                           const FloatVec (&sums)[kRows][kVectors]) {
   const IntegerPanels& layout = panel.layout;
   const int64_t row_floats = panel.row_floats(), stride = panel.stride;
+  const bool has_offsets = layout.has_offsets;
+  const float* with = x + layout.group_size;
+  const auto row = [=](int r) { return reinterpret_cast<const RowGroup*>(with + r * row_floats); };
+#pragma GCC unroll 32
   for (int v = 0; v < kVectors; ++v) {
     const FloatVec scales = LoadScales(layout, at, v * kLanes);
-    FloatVec offsets = hn::Zero(kFloat);
-    if (layout.has_offsets) offsets = LoadOffsets(layout, at, v * kLanes, scales);
+    float* totals = panel.totals + v * kLanes;
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
-      const auto* row = reinterpret_cast<const RowGroup*>(x + r * row_floats + layout.group_size);
-      float* total_at = panel.totals + r * stride + v * kLanes;
-      FloatVec total = hn::MulAdd(sums[r][v], hn::Mul(scales, hn::Set(kFloat, row->scale)), hn::Load(kFloat, total_at));
-      if (layout.has_offsets) total = hn::MulAdd(offsets, hn::Set(kFloat, row->sum), total);
-      hn::Store(total, kFloat, total_at);
+      const FloatVec total = hn::Load(kFloat, totals + r * stride);
+      hn::Store(hn::MulAdd(sums[r][v], hn::Mul(scales, hn::Set(kFloat, row(r)->scale)), total), kFloat,
+                totals + r * stride);
+    }
+    if (!has_offsets) continue;
+    const FloatVec offsets = LoadOffsets(layout, at, v * kLanes, scales);
+#pragma GCC unroll 32
+    for (int r = 0; r < kRows; ++r) {
+      const FloatVec total = hn::Load(kFloat, totals + r * stride);
+      hn::Store(hn::MulAdd(offsets, hn::Set(kFloat, row(r)->sum), total), kFloat, totals + r * stride);
     }
   }
 }
