@@ -406,6 +406,16 @@ MatMulInput ExtremeInput(int64_t num_rows, int64_t num_outputs, int64_t num_inpu
   return input;
 }
 
+#if defined(__x86_64__)
+// AMX's kernel on emulated tiles. AVX2's packs its rows.
+MatMulKernel EmulatedAmxKernel(const IntegerPanels& panels) {
+  MatMulKernel kernel = Avx2IntegerKernel(panels);
+  kernel.multiply = testing::MultiplyOnEmulatedAmx;
+  kernel.tile_shape = [](int64_t num_rows) { return MatMulTileShape{std::min<int64_t>(num_rows, 16), 4, 4}; };
+  return kernel;
+}
+#endif
+
 // Sums of int8 rows are exact integers, so every instruction set with fused multiply-adds gives the same bits.
 TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
   for (const MatMulInput& input :
@@ -432,6 +442,9 @@ TEST(IntegerMatMul, Int8RowsGiveTheSameBitsOnEveryInstructionSet) {
           const auto kernel_of = [&](const auto& panels) -> const MatMulKernel& { return KernelOf(isa, &panels); };
           run(Name(isa), isa, kernel_of);
           run(std::string("f32 by ") + Name(isa), isa, HighwayIntegerKernel);
+#if defined(__x86_64__)
+          run(std::string("AMX on emulated tiles, with ") + Name(isa), isa, EmulatedAmxKernel);
+#endif
         }
         for (const auto& [name, out] : outs) ASSERT_EQ(out, outs.begin()->second) << name << " " << group_size;
       }
@@ -489,11 +502,10 @@ struct EmulatedBytes {
 
 HWY_POP_ATTRIBUTES
 
-// AVX-VNNI's kernel, and AMX's as it is on tiles, over emulations of their instructions. They give the bits of AVX2 on
-// machines without them.
+// The kernels for AVX-VNNI and AMX run here on emulations of their instructions, AMX's also with the vectors of AVX-512
+// where the machine has them.
 TEST(IntegerMatMul, EmulatedInstructionsGiveTheBitsOfAvx2) {
   if (std::ranges::find(SupportedIsas(), Isa::kAvx2) == SupportedIsas().end()) GTEST_SKIP() << "no AVX2";
-  const auto pin = IsaPin::Make(Isa::kAvx2);
   ThreadPool pool(1);
   Pages scratch;
   for (const FileForm& form : kFileForms) {
@@ -503,16 +515,15 @@ TEST(IntegerMatMul, EmulatedInstructionsGiveTheBitsOfAvx2) {
         const FilePanel panel(FileLayout(c, form), is_extreme);
         const IntegerPanels& layout = *panel.weight.integers();
         const MatMulKernel& avx2 = Avx2IntegerKernel(layout);
-        MatMulKernel amx = avx2;
-        amx.multiply = testing::MultiplyOnEmulatedAmx;
-        amx.tile_shape = [](int64_t num_rows) { return MatMulTileShape{std::min<int64_t>(num_rows, 16), 1, 1}; };
+        const MatMulKernel amx = EmulatedAmxKernel(layout);
         for (const int64_t num_rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 40}) {
           SCOPED_TRACE(::testing::Message()
                        << ::testing::PrintToString(form) << " in groups of " << group_size << ", rows: " << num_rows);
           const int64_t num_inputs = panel.weight.in_features();
           const MatMulInput input = is_extreme ? ExtremeInput(num_rows, kPanelWidth, num_inputs)
                                                : RandomIntegerInput(num_rows, kPanelWidth, num_inputs);
-          const auto product = [&](const MatMulKernel& kernel) {
+          const auto product = [&](const MatMulKernel& kernel, Isa isa) {
+            const auto pin = IsaPin::Make(isa);
             std::vector<float> out(num_rows * kPanelWidth);
             MatMul({.x = {input.x.data(), DType::kBF16, Shape(num_rows, num_inputs)},
                     .weight = &panel.weight,
@@ -520,9 +531,12 @@ TEST(IntegerMatMul, EmulatedInstructionsGiveTheBitsOfAvx2) {
                    kernel, scratch, pool);
             return out;
           };
-          const std::vector<float> expected = product(avx2);
-          ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout)), expected);
-          ASSERT_EQ(product(amx), expected);
+          const std::vector<float> expected = product(avx2, Isa::kAvx2);
+          ASSERT_EQ(product(vectors256::IntegerKernelOf<EmulatedBytes>(layout), Isa::kAvx2), expected);
+          for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+            if (std::ranges::find(SupportedIsas(), isa) == SupportedIsas().end()) continue;
+            ASSERT_EQ(product(amx, isa), expected) << Name(isa);
+          }
         }
       }
     }

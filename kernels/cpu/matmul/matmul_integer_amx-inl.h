@@ -38,7 +38,7 @@ class AmxIntegerTile {
   // At most 16 rows.
   static void Multiply(const MatMulTile& tile) {
     const IntegerPanels& layout = *tile.integers;
-    Configure(tile.num_rows, std::min(layout.group_size, kTileInputs));
+    Configure(tile.num_rows, std::min(layout.group_size, kMaxTileInputs));
     for (int64_t p = 0; p < tile.num_panels; ++p) {
       MultiplyPanel(tile, layout, tile.panels + p * tile.panel_bytes, tile.sums + p * kPanelWidth);
     }
@@ -47,7 +47,7 @@ class AmxIntegerTile {
 
  private:
   static constexpr int kAccumulators = 4;
-  static constexpr int64_t kMaxGroupSize = 128, kTileInputs = 64, kLineBytes = 64;
+  static constexpr int64_t kMaxGroupSize = 128, kMaxTileInputs = 64, kLineBytes = 64;
   static constexpr int64_t kBytesAhead = 3072;  // as in the AVX-512 kernel
   static constexpr std::make_integer_sequence<int, kAccumulators> kEachAccumulator{};
   using ByteTag = hn::CappedTag<uint8_t, kLineBytes>;
@@ -151,7 +151,7 @@ class AmxIntegerTile {
                              int64_t num_rows, int64_t row_bytes, int64_t group_size, GroupSums* sums) {
     const auto multiply = [&]<int kGroup>() {
       Tiles::template Zero<kGroup>();
-      for (int64_t input = 0; input < group_size; input += kTileInputs) {
+      for (int64_t input = 0; input < group_size; input += kMaxTileInputs) {
         Tiles::template Load<4>(x + kGroup * num_rows * row_bytes + input, row_bytes);
         Tiles::template Load<5>(codes.groups[kGroup] + input * kPanelWidth, kTileRowBytes);
         Tiles::template MultiplyAddBytes<kGroup, 4, 5>();

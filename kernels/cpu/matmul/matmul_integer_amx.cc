@@ -31,7 +31,7 @@ namespace {
 
 HWY_EXPORT(MultiplyOnTiles);
 
-// By counting instructions: widening costs what the dots of about three rows do.
+// To widen a group costs as many instructions as the dots of about three rows.
 constexpr int64_t kMinTileRows = 4;
 
 void Multiply(const MatMulTile& tile) {
@@ -43,7 +43,8 @@ void Pack(const PackArgs& args) { Avx512IntegerKernel(*args.panels).pack(args); 
 
 MatMulTileShape TileShape(int64_t num_rows) {
   const int64_t num_blocks = (num_rows + kTileRows - 1) / kTileRows;
-  return {(num_rows + num_blocks - 1) / num_blocks, 1, 1};
+  const int64_t num_panels = num_rows < kMinTileRows ? 1 : 4;  // that share a configuration of the tiles
+  return {(num_rows + num_blocks - 1) / num_blocks, num_panels, num_panels};
 }
 
 }  // namespace

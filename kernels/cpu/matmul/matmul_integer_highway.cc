@@ -28,17 +28,18 @@ namespace {  // other files have functions of these names
 using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVec = hn::Vec<IntTag>;
 inline constexpr int kLanes = HWY_MIN(HWY_LANES(float), kPanelWidth);
-inline constexpr int kVectors = kPanelWidth / kLanes;          // of a panel
-inline constexpr int64_t kLineBytes = 64, kBytesAhead = 3072;  // as in the kernels of AVX2 and AVX-512
-inline constexpr int kMaxRows = 24;                            // of a tile, all multiplied with a group before the next
+inline constexpr int kVectors = HWY_MIN(kPanelWidth / kLanes, 2);  // side by side
+inline constexpr int kPartWidth = kVectors * kLanes;               // of a panel's outputs
+inline constexpr int64_t kLineBytes = 64, kBytesAhead = 3072;      // as in the kernels of AVX2 and AVX-512
+inline constexpr int kMaxRows = 24;  // of a tile, all multiplied with a group before the next
 inline constexpr int kRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 32 : 16;
 // Rows whose sums fill half of the registers. Weights and values need others.
 inline constexpr int kBlockRows = HWY_MIN(HWY_MAX(kRegisters / 2 / kVectors, 1), 8);
-// A sum waits for its last addition, so at least so many are added up side by side: of outputs, rows and groups.
+// A sum waits for its last addition, so about so many are added up side by side: of outputs, rows and groups.
 inline constexpr int kChains = 4;
 
 // Lines that are taken apart together, of a vector's outputs. Codes are the lines' bits, and signed once their highest
-// bits are turned. Those of E2M1 are indices.
+// bits are flipped. Those of E2M1 are indices.
 template <int kBits, bool kIsE2m1>
 struct Unit {
   static constexpr int kLines = kBits == 6 ? 3 : 1;
@@ -75,7 +76,7 @@ struct Unit {
 
   // The level of the code in each lane's highest byte. The other bytes' levels are shifted out.
   static HWY_INLINE IntVec LevelOf(IntVec codes) {
-    alignas(16) static constexpr std::array<int8_t, 16> kSignedLevels = [] {
+    static constexpr std::array<int8_t, 16> kSignedLevels = [] {
       std::array<int8_t, 16> levels = {};
       for (int code = 0; code < 16; ++code) levels[code] = static_cast<int8_t>(kE2m1Levels[code] - kE2m1Zero);
       return levels;
@@ -91,9 +92,10 @@ struct Unit {
   }
 };
 
-// A panel and the rows that are multiplied with it.
-struct Panel {
+// Outputs [first, first + kPartWidth) of a panel, and the rows that are multiplied with them.
+struct Part {
   const IntegerPanels& layout;
+  int first;
   int64_t num_rows;
   float* totals;  // [num_rows, stride]
   int64_t stride;
@@ -103,17 +105,17 @@ struct Panel {
 
 // Adds a group's sums to the totals.
 template <int kRows>
-HWY_INLINE void AddScaled(const Panel& panel, const GroupCursor<const std::byte>& at, const float* x,
+HWY_INLINE void AddScaled(const Part& part, const GroupCursor<const std::byte>& at, const float* x,
                           const FloatVec (&sums)[kRows][kVectors]) {
-  const IntegerPanels& layout = panel.layout;
-  const int64_t row_floats = panel.row_floats(), stride = panel.stride;
+  const IntegerPanels& layout = part.layout;
+  const int64_t row_floats = part.row_floats(), stride = part.stride;
   const bool has_offsets = layout.has_offsets;
   const float* with = x + layout.group_size;
   const auto row = [=](int r) { return reinterpret_cast<const RowGroup*>(with + r * row_floats); };
 #pragma GCC unroll 32
   for (int v = 0; v < kVectors; ++v) {
-    const FloatVec scales = LoadScales(layout, at, v * kLanes);
-    float* totals = panel.totals + v * kLanes;
+    const FloatVec scales = LoadScales(layout, at, part.first + v * kLanes);
+    float* totals = part.totals + v * kLanes;
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const FloatVec total = hn::Load(kFloat, totals + r * stride);
@@ -121,7 +123,7 @@ HWY_INLINE void AddScaled(const Panel& panel, const GroupCursor<const std::byte>
                 totals + r * stride);
     }
     if (!has_offsets) continue;
-    const FloatVec offsets = LoadOffsets(layout, at, v * kLanes, scales);
+    const FloatVec offsets = LoadOffsets(layout, at, part.first + v * kLanes, scales);
 #pragma GCC unroll 32
     for (int r = 0; r < kRows; ++r) {
       const FloatVec total = hn::Load(kFloat, totals + r * stride);
@@ -130,18 +132,18 @@ HWY_INLINE void AddScaled(const Panel& panel, const GroupCursor<const std::byte>
   }
 }
 
-// The next groups.
+// Multiplies the next groups. `x` has the rows of the first one.
 template <int kBits, bool kIsE2m1, int kRows, int kGroups>
-HWY_INLINE void MultiplyGroups(const Panel& panel, GroupCursor<const std::byte>& at, const float* x) {
+HWY_INLINE void MultiplyGroups(const Part& part, GroupCursor<const std::byte>& at, const float* x) {
   using CodeUnit = Unit<kBits, kIsE2m1>;
-  const int64_t group_size = panel.layout.group_size, row_floats = panel.row_floats();
+  const int64_t group_size = part.layout.group_size, row_floats = part.row_floats();
   FloatVec sums[kGroups][kRows][kVectors];
   const std::byte* lines[kGroups];
   GroupCursor<const std::byte> codes_at = at;
 #pragma GCC unroll 32
   for (int g = 0; g < kGroups; ++g, codes_at.Next()) {
-    lines[g] = codes_at.codes();
-    for (int64_t i = 0; i < panel.layout.group_code_bytes(); i += kLineBytes) {
+    lines[g] = codes_at.codes() + part.first * sizeof(int32_t);
+    for (int64_t i = 0; i < part.layout.group_code_bytes(); i += kLineBytes) {
       __builtin_prefetch(lines[g] + i + kBytesAhead);
     }
     for (int r = 0; r < kRows; ++r) {
@@ -174,23 +176,41 @@ HWY_INLINE void MultiplyGroups(const Panel& panel, GroupCursor<const std::byte>&
   }
 #pragma GCC unroll 32
   for (int g = 0; g < kGroups; ++g, at.Next()) {
-    AddScaled<kRows>(panel, at, x + g * kRows * row_floats, sums[g]);
+    AddScaled<kRows>(part, at, x + g * kRows * row_floats, sums[g]);
   }
 }
 
-// At most kBlockRows rows.
+// At most kBlockRows rows. Functions of their own compile faster than one with all of them.
 template <int kBits, bool kIsE2m1, int kRows = kBlockRows>
-HWY_INLINE void MultiplyBlock(const Panel& panel, GroupCursor<const std::byte> at, const float* x, int64_t num_groups) {
+HWY_NOINLINE void MultiplyBlock(const Part& part, GroupCursor<const std::byte> at, const float* x, int64_t num_groups) {
   if constexpr (kRows > 1) {
-    if (panel.num_rows < kRows) return MultiplyBlock<kBits, kIsE2m1, kRows - 1>(panel, at, x, num_groups);
+    if (part.num_rows < kRows) return MultiplyBlock<kBits, kIsE2m1, kRows - 1>(part, at, x, num_groups);
   }
+  // The lines of more groups of 6 bits would take the registers of the sums.
   constexpr int kGroups = kBits == 6 ? 1 : HWY_MAX(kChains / (kRows * kVectors), 1);
-  const int64_t group_floats = kRows * panel.row_floats();
+  const int64_t group_floats = kRows * part.row_floats();
   int64_t group = 0;
   for (; group + kGroups <= num_groups; group += kGroups) {
-    MultiplyGroups<kBits, kIsE2m1, kRows, kGroups>(panel, at, x + group * group_floats);
+    MultiplyGroups<kBits, kIsE2m1, kRows, kGroups>(part, at, x + group * group_floats);
   }
-  for (; group < num_groups; ++group) MultiplyGroups<kBits, kIsE2m1, kRows, 1>(panel, at, x + group * group_floats);
+  for (; group < num_groups; ++group) MultiplyGroups<kBits, kIsE2m1, kRows, 1>(part, at, x + group * group_floats);
+}
+
+// Blocks of rows take turns within a group, whose codes then are in the cache.
+template <int kBits, bool kIsE2m1>
+HWY_INLINE void MultiplyPart(const Part& part, GroupCursor<const std::byte> at, const float* x, int64_t num_groups) {
+  const int64_t num_rows = part.num_rows, row_floats = part.row_floats();
+  const int64_t num_blocks = (num_rows + kBlockRows - 1) / kBlockRows;
+  const int64_t step = num_blocks == 1 ? num_groups : 1;
+  Part block = part;
+  for (int64_t group = 0; group < num_groups; group += step, at.Next(), x += num_rows * row_floats) {
+    for (int64_t b = 0; b < num_blocks; ++b) {
+      const int64_t first = num_rows * b / num_blocks;
+      block.num_rows = num_rows * (b + 1) / num_blocks - first;
+      block.totals = part.totals + first * part.stride;
+      MultiplyBlock<kBits, kIsE2m1>(block, at, x + first * row_floats, step);
+    }
+  }
 }
 
 template <int kBits, bool kIsE2m1>
@@ -199,24 +219,15 @@ void Multiply(const MatMulTile& tile) {
   const int64_t first_group = tile.first_input / layout.group_size;
   const int64_t num_groups = tile.end_input / layout.group_size - first_group;
   for (int64_t p = 0; p < tile.num_panels; ++p) {
-    const Panel panel = {layout, tile.num_rows, tile.sums + p * kPanelWidth, tile.sums_stride};
+    float* totals = tile.sums + p * kPanelWidth;
     if (tile.first_input == 0) {
-      for (int64_t r = 0; r < tile.num_rows; ++r) std::fill_n(panel.totals + r * panel.stride, kPanelWidth, 0.0f);
+      for (int64_t r = 0; r < tile.num_rows; ++r) std::fill_n(totals + r * tile.sums_stride, kPanelWidth, 0.0f);
     }
-    const int64_t group_floats = tile.num_rows * panel.row_floats();
-    const float* x = static_cast<const float*>(tile.x) + first_group * group_floats;
-    GroupCursor<const std::byte> at(layout, tile.panels + p * tile.panel_bytes, first_group);
-    if (tile.num_rows <= kBlockRows) {
-      MultiplyBlock<kBits, kIsE2m1>(panel, at, x, num_groups);
-      continue;
-    }
-    const int64_t num_blocks = (tile.num_rows + kBlockRows - 1) / kBlockRows;
-    for (int64_t group = 0; group < num_groups; ++group, at.Next(), x += group_floats) {
-      for (int64_t block = 0; block < num_blocks; ++block) {
-        const int64_t first = tile.num_rows * block / num_blocks, end = tile.num_rows * (block + 1) / num_blocks;
-        const Panel rows = {layout, end - first, panel.totals + first * panel.stride, panel.stride};
-        MultiplyBlock<kBits, kIsE2m1>(rows, at, x + first * panel.row_floats(), /*num_groups=*/1);
-      }
+    const GroupCursor<const std::byte> at(layout, tile.panels + p * tile.panel_bytes, first_group);
+    for (int first = 0; first < kPanelWidth; first += kPartWidth) {
+      const Part part = {layout, first, tile.num_rows, totals + first, tile.sums_stride};
+      const float* x = static_cast<const float*>(tile.x) + first_group * tile.num_rows * part.row_floats();
+      MultiplyPart<kBits, kIsE2m1>(part, at, x, num_groups);
     }
   }
 }

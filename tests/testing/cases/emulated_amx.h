@@ -5,7 +5,7 @@
 
 namespace foretoken::testing {
 
-// What AMX's kernel for integers and rows of int8 does with a tile, on emulated tile registers.
+// Multiplies a tile as AMX's kernel for integers and rows of int8 does, on emulated tile registers.
 void MultiplyOnEmulatedAmx(const kernels::cpu::MatMulTile& tile);
 
 }  // namespace foretoken::testing
