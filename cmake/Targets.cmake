@@ -128,7 +128,8 @@ function(foretoken_test name folder)
   add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1>")  # tests compile for longer than they compute
   if(FORETOKEN_SANITIZER AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    # Checks of every pointer made half of the time that tests take to compile. What they test has these checks.
+    # Checks of every pointer made half of the time that tests take to compile. The libraries that they test keep these
+    # checks; functions in headers may lose them.
     target_compile_options(${name} PRIVATE -fno-sanitize=alignment,null,object-size,vptr)
   endif()
   target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel for panels of integers and up to 16 rows of int8 on AMX, over a policy for the tile registers
-// (amx_tiles.h). Its sums are those of the AVX-512 kernel, bit for bit: sums of integers are exact, and the totals are
-// added alike.
+// (amx_tiles.h). Its sums are those of the AVX-512 kernel, bit for bit: sums of integers are exact, and both
+// kernels add them to the totals in one order.
 //
 // Up to four groups of a panel are multiplied at a time, each into an accumulator. A group's codes, a byte each, are a
-// B tile: inputs / 4 rows of 16 outputs x 4 inputs. Codes of 8 bits lie so in the panel; others are widened into memory
-// first, those of the next groups while the tiles multiply. The rows' integers are an A tile as they are packed. The
-// sums come back through memory to be scaled.
+// B tile: inputs / 4 rows of 16 outputs x 4 inputs. Codes of 8 bits lie so in the panel. Other codes are first widened
+// into memory; the kernel widens the next groups while the tiles multiply the present ones. A group of the packed rows
+// is an A tile. The sums come back through memory to be scaled.
 //   accumulators 0..3 are groups, A is 4, B is 5
 //
 // Highway compiles this file once per instruction set, so it has no #pragma once.

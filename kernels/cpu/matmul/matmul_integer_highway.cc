@@ -38,8 +38,8 @@ inline constexpr int kBlockRows = HWY_MIN(HWY_MAX(kRegisters / 2 / kVectors, 1),
 // A sum waits for its last addition, so about so many are added up side by side: of outputs, rows and groups.
 inline constexpr int kChains = 4;
 
-// Lines that are taken apart together, of a vector's outputs. Codes are the lines' bits, and signed once their highest
-// bits are flipped. Those of E2M1 are indices.
+// Lines that are taken apart together, of a vector's outputs. A code becomes a signed integer when its highest bit is
+// flipped. A code of E2M1 is an index of kE2m1Levels, and no bit is flipped.
 template <int kBits, bool kIsE2m1>
 struct Unit {
   static constexpr int kLines = kBits == 6 ? 3 : 1;
