@@ -111,6 +111,13 @@ function(foretoken_precompile_headers name owner)
   endif()
 endfunction()
 
+# Checks of every pointer made half of the time that tests take to compile. The libraries that they test keep these checks;
+# functions in headers may lose them. This comes behind the option that it takes from, as the last library.
+add_library(foretoken_test_checks INTERFACE)
+if(FORETOKEN_SANITIZER MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(foretoken_test_checks INTERFACE -fno-sanitize=alignment,null,object-size,vptr)
+endif()
+
 # foretoken_test(NAME FOLDER DEPS ... LABELS ... LONG_LABEL ...): every *_test.cc of tests/FOLDER and of its rooms as one
 # binary, a ctest entry per case. A folder named cuda is left out: its tests run on a GPU, or on an emulated one.
 # Suites whose names end in Long have labels that end in long: they are not part of `./dev test`. It is one label each,
@@ -127,12 +134,8 @@ function(foretoken_test name folder)
   foretoken_join(sources ${name})
   add_executable(${name} ${sources})
   target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1>")  # tests compile for longer than they compute
-  if(FORETOKEN_SANITIZER AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    # Checks of every pointer made half of the time that tests take to compile. The libraries that they test keep these
-    # checks; functions in headers may lose them.
-    target_compile_options(${name} PRIVATE -fno-sanitize=alignment,null,object-size,vptr)
-  endif()
-  target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE foretoken_executable foretoken_testing ${ARG_DEPS} GTest::gtest GTest::gmock
+    GTest::gtest_main foretoken_test_checks)
   foretoken_precompile_headers(${name} base_test)
   include(GoogleTest)
   set(timeout 300)

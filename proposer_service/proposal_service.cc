@@ -66,11 +66,13 @@ class PieceCall final : public grpc::ServerUnaryReactor {
     absl::MutexLock lock(&mutex_);
     if (context_ != nullptr) context_->TryCancel();
   }
+  // The server waits for this, and not for the alarm. So the place, which belongs to the service, is given back here.
   void OnDone() override {
     {
       absl::MutexLock lock(&mutex_);
       context_ = nullptr;
     }
+    place_.reset();
     time_is_over_.Cancel();
     Release();
   }
@@ -78,7 +80,7 @@ class PieceCall final : public grpc::ServerUnaryReactor {
     if (--num_users_ == 0) delete this;
   }
 
-  const base::WorkPlaces::Place place_;
+  base::WorkPlaces::Place place_;
   absl::Mutex mutex_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: the call has ended
   grpc::Alarm time_is_over_;

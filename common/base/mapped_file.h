@@ -35,7 +35,8 @@ class MappedFile {
 // The largest file that ReadFile reads: twice the largest tokenizer.json of any known model.
 inline constexpr size_t kMaxReadBytes = size_t{64} << 20;
 
-// Reads a whole, small file. Errors as MappedFile::Open, and INVALID_ARGUMENT for a file above kMaxReadBytes.
+// Reads a whole, small file. Unlike a mapping, it may be cut or rewritten meanwhile: the result is then a part of it,
+// or of both. Errors as MappedFile::Open, and INVALID_ARGUMENT for a file above kMaxReadBytes.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 }  // namespace foretoken::base

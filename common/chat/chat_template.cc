@@ -13,7 +13,6 @@
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/chat/jinja_values.h"
-#include "common/chat/render_budget.h"
 #include "common/chat/template_nesting.h"
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
@@ -104,12 +103,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(const TemplateFiles& files, Clo
   return ChatTemplate(std::move(parts));
 }
 
-absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation) const {
+absl::StatusOr<RenderedChat> ChatTemplate::Render(const Conversation& conversation, size_t max_bytes) const {
   const bool wants_tools = !conversation.tools.is_null() && parts_->for_tools.has_value();
   const std::optional<jinja::program>& program = wants_tools ? parts_->for_tools : parts_->standard;
   if (!program)
     return absl::InvalidArgumentError("expected tools, because this model has a chat template only for them");
-  RenderBudget budget;
+  RenderBudget budget(max_bytes);
   try {
     jinja::context context;
     parts_->Fill(conversation, context);

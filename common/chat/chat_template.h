@@ -31,6 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/chat/render_budget.h"
 #include "common/chat/template_files.h"
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -64,7 +65,8 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  absl::StatusOr<RenderedChat> Render(const Conversation& conversation) const;
+  // `max_bytes`: the bound of the work, as render_budget.h counts it.
+  absl::StatusOr<RenderedChat> Render(const Conversation& conversation, size_t max_bytes = kMaxRenderBytes) const;
 
  private:
   struct Parts;

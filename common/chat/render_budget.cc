@@ -13,12 +13,12 @@ thread_local RenderBudget* current_budget = nullptr;
 
 }  // namespace
 
-RenderBudget::RenderBudget() { current_budget = this; }
+RenderBudget::RenderBudget(size_t max_bytes) : max_bytes_(max_bytes) { current_budget = this; }
 RenderBudget::~RenderBudget() { current_budget = nullptr; }
 
 void RenderBudget::Charge(size_t num_bytes) {
   num_bytes_ += num_bytes;
-  is_exhausted_ |= num_bytes_ > kMaxRenderBytes;
+  is_exhausted_ |= num_bytes_ > max_bytes_;
   if (is_exhausted_) throw std::runtime_error("too much work");
 }
 

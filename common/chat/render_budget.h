@@ -23,7 +23,7 @@ inline constexpr int kMaxRenderDepth = 400;
 
 class RenderBudget {
  public:
-  RenderBudget();
+  explicit RenderBudget(size_t max_bytes = kMaxRenderBytes);
   ~RenderBudget();
   RenderBudget(const RenderBudget&) = delete;
   RenderBudget& operator=(const RenderBudget&) = delete;
@@ -37,6 +37,7 @@ class RenderBudget {
   void Leave() { --depth_; }
 
  private:
+  const size_t max_bytes_;
   size_t num_bytes_ = 0;
   int depth_ = 0;
   bool is_exhausted_ = false;

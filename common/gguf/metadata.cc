@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/gguf/metadata.h"
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <system_error>
 #include <type_traits>
 
 #include "absl/strings/escaping.h"
+#include "common/base/shortest_double.h"
 #include "common/base/status_macros.h"
 #include "common/tokenizer/unicode/utf8.h"
 
@@ -65,15 +65,6 @@ T Take(ByteCursor& cursor) {
   return *cursor.Number<T>("");  // the bytes were checked when the file was opened
 }
 
-// The double that the shortest decimal form of a float denotes.
-double FromFloat(float value) {
-  char text[32];
-  const std::to_chars_result end = std::to_chars(std::begin(text), std::end(text), value);
-  double number = value;
-  std::from_chars(std::begin(text), end.ptr, number);
-  return number;
-}
-
 template <typename T>
 std::optional<T> Integer(int64_t value) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -119,7 +110,7 @@ std::optional<T> Read(ByteCursor& cursor, ValueType type) {
       }
       case ValueType::kF32:
       case ValueType::kF64: {
-        const double value = type == ValueType::kF32 ? FromFloat(Take<float>(cursor)) : Take<double>(cursor);
+        const double value = type == ValueType::kF32 ? base::ShortestDouble(Take<float>(cursor)) : Take<double>(cursor);
         if (!std::is_same_v<T, double> || !std::isfinite(value)) return std::nullopt;
         return static_cast<T>(value);
       }

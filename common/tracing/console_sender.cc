@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tracing/console_sender.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/steady_clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "kernels/check.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::tracing {
 namespace {
+
+constexpr int kPollMs = 100;
 
 // OTLP's JSON has ids in hexadecimal, where protobuf's has them in base64.
 void IdsToHex(nlohmann::json& span_or_link) {
@@ -37,12 +49,31 @@ std::string ToJson(const otlp::ExportTraceServiceRequest& request) {
   return json.dump();
 }
 
+SendResult Refused(const char* why) { return {.outcome = SendResult::Outcome::kRefused, .message = why}; }
+
+SendResult Write(int fd, absl::string_view text, absl::Duration timeout, const MustEnd& must_end) {
+  const absl::Time give_up = SteadyNow() + timeout;
+  while (!text.empty()) {
+    if (SteadyNow() >= give_up || must_end()) return Refused("the output takes no more");
+    pollfd output = {.fd = fd, .events = POLLOUT, .revents = 0};
+    if (poll(&output, 1, kPollMs) <= 0) continue;
+    // A pipe that is ready takes so many bytes without a wait.
+    const ssize_t num_written = write(fd, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (num_written < 0 && errno != EINTR && errno != EAGAIN) return Refused(std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(std::max<ssize_t>(num_written, 0)));
+  }
+  return {};
+}
+
 }  // namespace
 
-SendBatch MakeConsoleSender(std::ostream& out) {
-  return [&out](const otlp::ExportTraceServiceRequest& request, absl::Duration, const MustEnd&) {
-    out << ToJson(request) << std::endl;
-    return SendResult();
+SendBatch MakeConsoleSender(int fd) {
+  return [fd, must_begin_a_line = false](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,
+                                         const MustEnd& must_end) mutable {
+    const std::string line = absl::StrCat(must_begin_a_line ? "\n" : "", ToJson(request), "\n");
+    SendResult result = Write(fd, line, timeout, must_end);
+    must_begin_a_line = result.outcome != SendResult::Outcome::kDelivered;
+    return result;
   };
 }
 

@@ -77,7 +77,7 @@ class GrpcSender {
   SendResult Send(const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
     if (stub_ == nullptr) stub_ = Connect();
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN));
     for (const auto& [key, value] : endpoint_.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
     if (endpoint_.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
     otlp::ExportTraceServiceResponse response;

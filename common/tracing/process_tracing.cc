@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tracing/process_tracing.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
-#include <iostream>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ std::string ShownUrl(const std::string& url) {
 // Null: nobody wants the spans, or the exporter's files cannot be used. Without its own files an exporter would send
 // the spans, and the secrets in their headers, to a collector that the operator did not mean.
 SendBatch MakeSender(const Settings& settings) {
-  if (settings.writes_to_console) return MakeConsoleSender(std::cout);
+  if (settings.writes_to_console) return MakeConsoleSender(STDOUT_FILENO);
   if (settings.endpoint.url.empty()) return SendBatch();
   const bool is_grpc = settings.endpoint.protocol == Protocol::kGrpc;
   absl::StatusOr<SendBatch> send = is_grpc ? MakeGrpcSender(settings.endpoint) : MakeHttpSender(settings.endpoint);

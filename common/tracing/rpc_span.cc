@@ -83,7 +83,11 @@ void SetRpcStatus(const absl::Status& status, Span& span) {
   span.attributes.push_back({"rpc.response.status_code", code});
   if (status.ok()) return;
   span.attributes.push_back({"error.type", code});
-  if (span.kind == SpanKind::kClient || IsServersFault(status.code())) span.error = std::string(status.message());
+  if (IsServersFault(status.code())) {
+    span.error = std::string(status.message());
+  } else if (span.kind == SpanKind::kClient) {
+    span.error = code;  // the message may quote the request
+  }
 }
 
 }  // namespace foretoken::tracing

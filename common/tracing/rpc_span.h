@@ -28,7 +28,8 @@ Attributes RpcAttributes(const RpcCall& call);
 // The convention's rule for servers: a status that the client caused is no fault of the server.
 bool IsServersFault(absl::StatusCode code);
 
-// A client's span is an error with any status but OK. A server's span is one only if the fault is the server's.
+// A client's span is an error with any status but OK. A server's span is one only if the fault is the server's. Only a
+// server's fault is told in its own words: other messages may quote the request, whose texts no trace has.
 void SetRpcStatus(const absl::Status& status, Span& span);
 
 }  // namespace foretoken::tracing

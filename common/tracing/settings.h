@@ -42,6 +42,7 @@ struct Endpoint {
 struct BatchLimits {
   absl::Duration delay = absl::Seconds(5);            // a batch waits so long for more spans
   absl::Duration export_timeout = absl::Seconds(30);  // of a batch with all its tries
+  absl::Duration first_pause = absl::Seconds(1);      // before the second try
   size_t max_queued_spans = 2048;                     // further ones are dropped and counted
   size_t max_batch_spans = 512;
 };

@@ -17,7 +17,7 @@ namespace {
 
 using Outcome = SendResult::Outcome;
 
-constexpr absl::Duration kFirstPause = absl::Seconds(1), kMaxPause = absl::Seconds(5);
+constexpr absl::Duration kMaxPause = absl::Seconds(5);
 constexpr double kPauseGrowth = 1.5;
 constexpr double kJitter = 0.2;           // a pause is up to this part shorter or longer
 constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
@@ -117,7 +117,7 @@ void SpanExporter::Account(const SendResult& result, size_t num_spans) {
 
 SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& request) {
   const absl::Time give_up = SteadyNow() + settings_.batch.export_timeout;
-  absl::Duration pause = kFirstPause;
+  absl::Duration pause = settings_.batch.first_pause;
   for (int num_tries = 1;; ++num_tries) {
     const absl::Duration left = std::min(give_up, Deadline()) - SteadyNow();
     if (left <= absl::ZeroDuration()) return {.outcome = Outcome::kRefused, .message = "there was no time left"};
@@ -125,8 +125,10 @@ SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& 
         send_(request, std::min(left, settings_.endpoint.timeout), [this] { return SteadyNow() >= Deadline(); });
     if (result.outcome != Outcome::kTryAgain || num_tries == kMaxTries) return result;
     const double unit = static_cast<double>(random_bits_() >> 11) * 0x1p-53;  // [0, 1)
-    const absl::Duration wait = result.try_again_after.value_or(pause * (1 + kJitter * (2 * unit - 1)));
-    if (SteadyNow() + wait >= give_up || !Pause(wait)) return result;
+    const absl::Duration own_wait = pause * (1 + kJitter * (2 * unit - 1));
+    const absl::Time next_try = SteadyNow() + std::max(own_wait, result.try_again_after.value_or(own_wait));
+    // If this batch has no time for it, it is lost, and the next batch does not come at once in its place.
+    if (!Pause(std::min(next_try, give_up) - SteadyNow()) || next_try >= give_up) return result;
     pause = std::min(kMaxPause, pause * kPauseGrowth);
   }
 }

@@ -8,8 +8,10 @@
 //
 // A batch leaves when it is full, or after the delay. Collectors take 4 MiB, so a batch of many bytes leaves in parts.
 // While a batch is sent, the next one waits. A batch that the collector cannot take now is sent again, at most four
-// times, with growing pauses that vary at random, so that many servers do not come back together. A batch that it
-// refuses is dropped and counted. The destructor sends the queued spans, but waits no longer than kMaxFlush.
+// times, with growing pauses that vary at random, so that many servers do not come back together. A collector may ask
+// for a longer pause, and not for a shorter one. If it asks for more time than the batch has left, the batch is lost
+// when its time is over. A batch that the collector refuses is dropped and counted. The destructor sends the queued
+// spans, but waits no longer than kMaxFlush.
 //
 // Threads: any may call Add.
 // Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.

@@ -62,6 +62,13 @@ TEST(GenerationClient, ReturnsTheServersStatus) {
   EXPECT_EQ(generation.status(), absl::InvalidArgumentError("text: expected a prompt, got none"));
 }
 
+TEST(GenerationClient, SendsNothingToAProxyWithoutTls) {
+  const FakeGenerationService service;
+  setenv("http_proxy", "http://127.0.0.1:1", /*overwrite=*/1);
+  EXPECT_TRUE(ConnectTo(service).GetModelInfo().ok());
+  unsetenv("http_proxy");
+}
+
 TEST(GenerationClient, NamesATargetThatDoesNotAnswer) {
   std::string target;
   {

@@ -32,6 +32,8 @@ constexpr absl::Duration kFaultLength = absl::Seconds(2);
 // A wait ends late on a machine without a free core. The slow network adds 400 ms to an answer, so a wait without the
 // bound would take longer.
 constexpr double kMaxLateMs = 100;
+// Only one of twenty waits may end this late.
+constexpr double kRarelyLateMs = 10;
 
 v1::GenerateRequest ReportingRequest(int index) {
   v1::GenerateRequest request = RepetitiveRequest(index);
@@ -52,14 +54,19 @@ class StepWaits {
     absl::MutexLock lock(&mutex_);
     EXPECT_GT(times_.size(), 100);
     float longest_ms = 0;
+    size_t num_late = 0;
     for (const auto& [step, times] : times_) {
       const auto before = times_.find(step - 1);
       if (before == times_.end()) continue;
       const v1::StepTimes& last = before->second;
-      EXPECT_LT(times.wait_ms(), (last.forward_ms() + last.draw_ms()) / 4 + kMaxLateMs) << "step " << step;
+      const double late_ms = times.wait_ms() - (last.forward_ms() + last.draw_ms()) / 4;
+      EXPECT_LT(late_ms, kMaxLateMs) << "step " << step;
+      if (late_ms > kRarelyLateMs) ++num_late;
       longest_ms = std::max(longest_ms, times.wait_ms());
     }
-    std::printf("%zu steps, the longest wait took %.2f ms\n", times_.size(), longest_ms);
+    EXPECT_LE(num_late, times_.size() / 20);
+    std::printf("%zu steps, the longest wait took %.2f ms, %zu waits ended late\n", times_.size(), longest_ms,
+                num_late);
   }
 
  private:

@@ -1,28 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the input as a snapshot of the suffix proposer, once as it is and once with the checksum that it should have.
-// The texts of an accepted file come back equal when they are written and read again, and a memory can learn them.
+// The texts of an accepted file come back equal when they are written and read again, a memory can learn them, and a
+// session of their owner makes trees of them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/sha256.h"
 #include "kernels/check.h"
 #include "proposer_service/suffix/suffix_memory.h"
+#include "proposer_service/suffix/suffix_session.h"
 #include "proposer_service/suffix/suffix_snapshot.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::proposer {
 namespace {
 
+constexpr int32_t kNodes = 16;
+
 bool AreEqual(const SuffixText& a, const SuffixText& b) { return a.owner == b.owner && a.tokens == b.tokens; }
 
 void CheckLearning(const std::vector<SuffixText>& texts) {
   SuffixMemory memory({.max_depth = 8, .max_tokens = 256});
   for (const SuffixText& text : texts) memory.Remember(text.owner, text.tokens);
-  const SuffixMemory::Reader reader(memory);
-  FT_CHECK(reader.tree().CheckIntegrity());
+  FT_CHECK(SuffixMemory::Reader(memory).tree().CheckIntegrity());
+  const SuffixOptions options = {.max_depth = 8, .min_path_chance = 0};
+  for (const SuffixText& text : std::span(texts).first(std::min<size_t>(texts.size(), 8))) {
+    SuffixSession session(options, memory, text.owner, [](const SuffixText&) {});
+    session.Append(std::span(text.tokens).first(std::min<size_t>(text.tokens.size() / 2, 64)));
+    session.Want({.node_budget = kNodes});
+    const speculation::TokenTree tree = session.Propose(kNodes);
+    FT_CHECK(speculation::Validate(tree, std::numeric_limits<int32_t>::max(), kNodes).ok());
+  }
 }
 
 void CheckFile(const testing::TempDir& directory, const std::string& bytes) {

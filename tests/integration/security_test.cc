@@ -230,7 +230,12 @@ TEST_F(Security, HealthNeedsNoCertificateOnAPortOfItsOwn) {
   const auto check = [](const std::string& address) {
     return testing::CheckHealth(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   };
-  EXPECT_EQ(check(absl::StrCat("127.0.0.1:", port)), testing::Health::kServing);
+  const std::string health_address = absl::StrCat("127.0.0.1:", port);
+  EXPECT_EQ(check(health_address), testing::Health::kServing);
+  const auto stub =
+      v1::GenerationService::NewStub(grpc::CreateChannel(health_address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  EXPECT_EQ(stub->Generate(&context, {})->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(check(verifier_.address()), testing::Health::kUnreachable) << "plain text on the port with TLS";
 }
 

@@ -107,6 +107,35 @@ TEST_F(ProposalServiceTest, TwoStreamsMayUseTheSameIds) {
   }
 }
 
+TEST_F(ProposalServiceTest, AStreamReachesItsOwnSessionsAlone) {
+  grpc::ClientContext context, strangers_context;
+  const std::unique_ptr<Stream> stream = stub_->Propose(&context), stranger = stub_->Propose(&strangers_context);
+  v1::ProposeResponse response;
+  stream->Write(OpenRequest(5));
+  ASSERT_TRUE(stream->Read(&response));
+  v1::ProposeRequest foreign;
+  foreign.add_advances()->set_session_id(5);
+  foreign.mutable_advances(0)->set_base_position(6);
+  foreign.mutable_advances(0)->add_token_ids(9);
+  foreign.mutable_advances(0)->set_node_budget(2);
+  stranger->Write(foreign);
+  ASSERT_TRUE(stranger->Read(&response));
+  EXPECT_THAT(response.unknown_session_ids(), ElementsAre(5));
+  EXPECT_EQ(response.trees_size(), 0);
+  v1::ProposeRequest close;
+  close.add_closes()->set_session_id(5);
+  stranger->Write(close);
+  stranger->Write(foreign);  // answered behind the close
+  ASSERT_TRUE(stranger->Read(&response));
+  v1::ProposeRequest own = foreign;
+  own.mutable_advances(0)->set_token_ids(0, 3);
+  stream->Write(own);
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_THAT(response.unknown_session_ids(), IsEmpty());
+  EXPECT_EQ(response.trees(0).position(), 7);
+  EXPECT_THAT(response.trees(0).token_ids(), ElementsAre(4, 1));
+}
+
 TEST_F(ProposalServiceTest, ABrokenStreamFreesItsSessions) {
   for (int32_t round = 0; round < 20; ++round) {
     grpc::ClientContext context;

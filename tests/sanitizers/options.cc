@@ -11,6 +11,9 @@ const char* __asan_default_options() { return "detect_stack_use_after_return=1";
 
 const char* __ubsan_default_options() { return "halt_on_error=1:print_stacktrace=1"; }
 
+// The first race ends the process. Else a process that a test kills would hide its races.
+const char* __tsan_default_options() { return "halt_on_error=1"; }
+
 const char* __lsan_default_suppressions() {
   return
       // Ten bytes for each name that gRPC's resolver has looked up.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -29,6 +30,8 @@ class CallFormat {
 
   // The tenant and the id that the request names, before anything is parsed; empty: it names none.
   virtual RequestName PeekName(const grpc::ByteBuffer& bytes) const = 0;
+  // The number of samples that it asks for, likewise; unset: it names none.
+  virtual std::optional<uint64_t> PeekNumSamples(const grpc::ByteBuffer& bytes) const = 0;
   // INVALID_ARGUMENT if the bytes are not a request of this form, or ask for what our protocol does not have.
   virtual absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) = 0;
   // After Read: false if the client wants the whole output at once.

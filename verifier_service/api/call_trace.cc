@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/base/shortest_double.h"
 #include "common/tracing/rpc_span.h"
 
 namespace foretoken::verifier {
@@ -31,11 +32,10 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
   const kernels::SamplingParams& sampling = request.sampling;
   Attributes attributes = {
       {"gen_ai.request.max_tokens", int64_t{request.stop.max_tokens}},
-      {"gen_ai.request.temperature", double{sampling.temperature}},
-      {"gen_ai.request.top_p", double{sampling.top_p}},
-      {"gen_ai.request.top_k", static_cast<double>(sampling.top_k)},
-      {"gen_ai.request.frequency_penalty", double{sampling.frequency_penalty}},
-      {"gen_ai.request.presence_penalty", double{sampling.presence_penalty}},
+      {"gen_ai.request.temperature", base::ShortestDouble(sampling.temperature)},
+      {"gen_ai.request.top_p", base::ShortestDouble(sampling.top_p)},
+      {"gen_ai.request.frequency_penalty", base::ShortestDouble(sampling.frequency_penalty)},
+      {"gen_ai.request.presence_penalty", base::ShortestDouble(sampling.presence_penalty)},
       {"gen_ai.request.stream", request.is_streamed},
       {"gen_ai.output.type", std::string(request.is_json ? "json" : "text")},
       {"gen_ai.response.model", std::string(model)},
@@ -43,6 +43,7 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
       {"foretoken.seed", absl::StrCat(sampling.seed)},
       {"foretoken.speculation.mode", std::string(ModeName(request.speculation.mode))},
   };
+  if (sampling.top_k > 0) attributes.push_back({"gen_ai.request.top_k", static_cast<double>(sampling.top_k)});
   const bool is_int64 = sampling.seed <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (request.has_clients_seed && is_int64) {
     attributes.push_back({"gen_ai.request.seed", static_cast<int64_t>(sampling.seed)});
@@ -91,6 +92,7 @@ Attributes StepAttributes(const StepReport& report) {
 
 CallTrace::CallTrace(const tracing::Tracer& tracer, TracedCall call)
     : tracer_(tracer),
+      traces_steps_(call.traces_steps),
       call_(tracer.Begin({.name = call.method,
                           .kind = tracing::SpanKind::kServer,
                           .remote_parent = call.caller,
@@ -146,7 +148,9 @@ void CallTrace::Observe(const SampleOutput& output) {
 void CallTrace::ObserveRun(const SampleOutput& output, Sample& sample) {
   const absl::Time now = clock_.Wall(output.time);
   if (!sample.phase.has_value()) BeginPhase(sample, output.sample_index, "prompt", queue_end_);
-  for (const StepReport& report : output.steps) ObserveStep(report, sample);
+  if (traces_steps_) {
+    for (const StepReport& report : output.steps) ObserveStep(report, sample);
+  }
   sample.last_output = now;
   if (!output.token_ids.empty()) {
     const int64_t num_accepted = std::ranges::count(output.speculated, true);

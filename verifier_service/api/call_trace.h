@@ -9,8 +9,9 @@
 //       step                                  a pass over the model that drew tokens
 //         proposal                            a tree of guesses, from the verifier's question to its arrival
 //
-// Steps and proposals are there only if the outputs carry step reports. The steps of a decode follow one another, so
-// their times add up to its time, unless the sample was preempted.
+// Steps and proposals are there only if the call traces steps and the outputs carry step reports: a client that asks
+// for reports does not get spans of them. The steps of a decode follow one another, so their times add up to its time,
+// unless the sample was preempted.
 //
 //   CallTrace trace(tracer, {.method = "foretoken.v1.GenerationService/Generate", .caller = caller});
 //   trace.Name("mine", "team");             // for a call that is refused
@@ -47,6 +48,7 @@ struct TracedCall {
   std::string authority = {};                   // the server as the client named it: HOST:PORT, or HOST
   std::string peer = {};                        // as gRPC names it: ipv4:HOST:PORT
   std::string model = {};                       // that the server serves
+  bool traces_steps = false;                    // the outputs' step reports become spans
 };
 
 class CallTrace {
@@ -86,6 +88,7 @@ class CallTrace {
 
   const tracing::Tracer& tracer_;
   const tracing::SpanClock clock_;
+  const bool traces_steps_;
   tracing::Span call_;
   std::optional<tracing::Span> queue_;
   std::string operation_ = "generate_content";  // the convention's most general one, until the request is known

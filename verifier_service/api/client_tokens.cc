@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/client_tokens.h"
 
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/error_text.h"
+#include "common/base/mapped_file.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "spdlog/spdlog.h"
@@ -47,12 +48,10 @@ absl::StatusOr<std::unique_ptr<ClientTokens>> ClientTokens::Load(const std::stri
 }
 
 absl::StatusOr<std::vector<ClientTokens::Digest>> ClientTokens::Read(const std::string& path) {
-  // Not mapped: somebody may be writing the file.
-  std::ifstream file(path);
-  std::string contents(kMaxFileBytes + 1, '\0');
-  file.read(contents.data(), static_cast<std::streamsize>(contents.size()));
-  if (!file.is_open() || file.bad()) return absl::InvalidArgumentError(absl::StrCat("token file: cannot read ", path));
-  contents.resize(static_cast<size_t>(file.gcount()));
+  const absl::StatusOr<std::string> read = base::ReadFile(path);
+  if (!read.ok()) return absl::InvalidArgumentError(absl::StrCat("token file: ", read.status().message()));
+  absl::string_view contents = *read;
+  absl::ConsumePrefix(&contents, "\xEF\xBB\xBF");  // some editors mark UTF-8 so
   if (contents.empty()) return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " is empty"));
   if (contents.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " has more than ", kMaxFileBytes, " bytes"));

@@ -38,7 +38,8 @@ TracedCall CallOf(const std::string& method, const CallContext& server, const gr
                                           rpc::MetadataValue(context.client_metadata(), "tracestate")),
           .authority = std::string(authority.data(), authority.size()),
           .peer = context.peer(),
-          .model = server.model.name};
+          .model = server.model.name,
+          .traces_steps = server.traces_steps};
 }
 
 // A deadline may be centuries away. The times of std::chrono end in the year 2262, so gRPC's own are compared.
@@ -104,6 +105,10 @@ std::string GenerateCall::Register(const grpc::ByteBuffer& request) {
     if (!early_end_) registration_ = context_->requests.Register(std::move(name), ticket_);
   }
   return tenant;
+}
+
+int64_t GenerateCall::PeekNumSamples(const grpc::ByteBuffer& request) const {
+  return static_cast<int64_t>(std::clamp<uint64_t>(format_->PeekNumSamples(request).value_or(1), 1, kMaxSamples));
 }
 
 void GenerateCall::Start(QueuePlace place, const grpc::ByteBuffer& request) {

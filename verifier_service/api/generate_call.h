@@ -89,6 +89,8 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Registers the call by the names in the message or the metadata, unchecked, so that Abort finds it while it waits.
   // Returns the tenant.
   std::string Register(const grpc::ByteBuffer& request);
+  // Returns the number of samples that the request asks for, as far as a glance tells.
+  int64_t PeekNumSamples(const grpc::ByteBuffer& request) const;
   // Checks, encodes and submits the request.
   void Start(QueuePlace place, const grpc::ByteBuffer& request);
   // Ends the call with RESOURCE_EXHAUSTED because its client does not read. Does not wait for a write under way.

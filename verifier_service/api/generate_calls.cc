@@ -131,10 +131,13 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   const std::string tenant = call->Register(*incoming.request);
+  const int64_t num_samples = call->PeekNumSamples(*incoming.request);
   grpc::ByteBuffer bytes = rpc::TakeBytes(*incoming.request);
   const size_t num_bytes = bytes.Length();
-  absl::StatusOr<QueuePlace> place = context_.engine.reserve(
-      {.num_bytes = static_cast<int64_t>(num_bytes), .deadline = call->deadline(), .tenant = tenant});
+  absl::StatusOr<QueuePlace> place = context_.engine.reserve({.num_bytes = static_cast<int64_t>(num_bytes),
+                                                              .num_samples = num_samples,
+                                                              .deadline = call->deadline(),
+                                                              .tenant = tenant});
   if (!place.ok()) {
     call->End(place.status());
     return reactor;

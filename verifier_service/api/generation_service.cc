@@ -12,7 +12,7 @@
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
-#include "common/rpc/peek_string.h"
+#include "common/rpc/peek_field.h"
 #include "common/rpc/status.h"
 
 namespace foretoken::verifier {
@@ -31,6 +31,11 @@ class OwnFormat : public CallFormat {
     };
     return {.tenant = peek(v1::GenerateRequest::kTenantFieldNumber),
             .request_id = peek(v1::GenerateRequest::kRequestIdFieldNumber)};
+  }
+  std::optional<uint64_t> PeekNumSamples(const grpc::ByteBuffer& bytes) const override {
+    constexpr rpc::PeekedField kSampling = {.number = v1::GenerateRequest::kSamplingFieldNumber,
+                                            .max_bytes = kMaxPeekedOptionBytes};
+    return rpc::PeekNumber(bytes, kSampling, v1::SamplingOptions::kNFieldNumber);
   }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     v1::GenerateRequest message;

@@ -15,6 +15,8 @@ namespace foretoken::verifier {
 
 // Sizes that hold in every form of a request (call_format.h).
 inline constexpr size_t kMaxNameBytes = 256;
+// A glance for one number reads so much of a message's options.
+inline constexpr size_t kMaxPeekedOptionBytes = size_t{16} << 10;
 inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr size_t kMaxJsonBytes = size_t{1} << 20;  // of the JSON in a message, and of a response format

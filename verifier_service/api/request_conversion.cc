@@ -18,7 +18,6 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr uint32_t kMaxSamples = 64;
 constexpr uint32_t kMaxLogprobs = 20;
 // Within these ranges the sampling parameters map logits up to 1e30 to finite numbers.
 constexpr float kMaxTemperature = 100;

@@ -27,6 +27,8 @@
 
 namespace foretoken::verifier {
 
+inline constexpr uint32_t kMaxSamples = 64;  // of a request
+
 // Returns 64 random bits. One output must not help to predict another. Called from any thread.
 using DrawBits = std::function<uint64_t()>;
 

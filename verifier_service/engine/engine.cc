@@ -150,7 +150,7 @@ absl::StatusOr<QueuePlace> Engine::Reserve(const RequestArrival& arrival) {
     return base::WithReason(absl::UnavailableError("the server is draining: try another one"), "DRAINING");
   }
   FT_RETURN_IF_ERROR(CheckDeadline(arrival.deadline, forecast_.LeastWait(/*num_ahead=*/0)));
-  return queue_.Reserve(arrival.num_bytes, arrival.tenant);
+  return queue_.Reserve(arrival.num_bytes, arrival.tenant, arrival.num_samples);
 }
 
 absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {

@@ -98,11 +98,12 @@ CompileLimits UnpackLimits(absl::string_view bytes) {
 
 // --- In the compile process ---
 
-// Sanitizers reserve terabytes.
+// Sanitizers reserve terabytes. The tsan build has the macro of the standard library and not GCC's
+// (cmake/Targets.cmake).
 #ifndef __has_feature
 #define __has_feature(feature) 0  // Clang has it, and GCC has the macros
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN) || __has_feature(address_sanitizer)
 constexpr bool kLimitsMemory = false;
 #else
 constexpr bool kLimitsMemory = true;

@@ -16,6 +16,7 @@ std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, c
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.connect_timeout)));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // `http_proxy` may be set for other parts of the process
   // A stream without work is silent, so silence alone does not show that the host is down. Keepalive pings do. gRPC
   // sends fewer pings if the server objects to their rate.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));

@@ -41,21 +41,21 @@ const QueueSpace::Bound QueueSpace::kTokens = {"max_queued_tokens", &QueueLoad::
 
 QueueSpace::QueueSpace(const QueueLoad& most, TenantShares tenants) : most_(most), shares_(std::move(tenants)) {}
 
-absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes, absl::string_view tenant_name) {
+absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes, absl::string_view tenant_name, int64_t num_samples) {
   absl::MutexLock lock(&mutex_);
   Tenant& tenant = Hold(tenant_name);
-  const int64_t num_tokens = num_bytes / kBytesPerToken;
-  absl::Status added = Add(kRequests, 1, tenant);
-  if (added.ok()) {
-    added = Add(kTokens, num_tokens, tenant);
-    if (!added.ok()) Change(kRequests, -1, tenant);
-  }
-  if (!added.ok()) {
+  const std::pair<const Bound&, int64_t> parts[] = {
+      {kRequests, 1}, {kSamples, num_samples}, {kTokens, num_bytes / kBytesPerToken}};
+  for (size_t i = 0; i < std::size(parts); ++i) {
+    const absl::Status added = Add(parts[i].first, parts[i].second, tenant);
+    if (added.ok()) continue;
+    while (i-- > 0) Change(parts[i].first, -parts[i].second, tenant);
     LetGo(tenant);
     return added;
   }
   QueuePlace place(this, &tenant);
-  place.num_tokens_ = num_tokens;
+  place.num_samples_ = num_samples;
+  place.num_tokens_ = num_bytes / kBytesPerToken;
   return place;
 }
 
@@ -182,9 +182,11 @@ void QueuePlace::CountPriority(int32_t change) {
 }
 
 absl::Status QueuePlace::Fill(const QueuedRequest& request) {
-  FT_CHECK(space_ != nullptr && is_counted_ && num_samples_ == 0);
+  FT_CHECK(space_ != nullptr && is_counted_ && !priority_.has_value());
   absl::MutexLock lock(&space_->mutex_);
-  Count(false);  // the estimate of its tokens ends, and the tenant may be another one
+  // The estimates end, and the tenant may be another one.
+  space_->Change(QueueSpace::kSamples, -std::exchange(num_samples_, 0), *tenant_);
+  Count(false);
   num_tokens_ = 0;
   space_->LetGo(*std::exchange(tenant_, &space_->Hold(request.tenant)));
   Count(true);

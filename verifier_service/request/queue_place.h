@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bounded queue of requests, and a request's place in it. A request takes its place before it is parsed, and adds
-// its samples and tokens when they are known. Destroying the place frees it. The place also does not count while none
-// of the request's samples waits.
+// The bounded queue of requests, and a request's place in it. A request takes its place before it is parsed, with
+// estimates of its samples and tokens, and says both when they are known. Destroying the place frees it. The place also
+// does not count while none of the request's samples waits.
 //
 //   QueueSpace queue({.num_requests = 256, .num_samples = 1024, .num_tokens = 1 << 20});
-//   FT_ASSIGN_OR_RETURN(QueuePlace place, queue.Reserve(num_bytes, tenant));
+//   FT_ASSIGN_OR_RETURN(QueuePlace place, queue.Reserve(num_bytes, tenant, num_samples));
 //   FT_RETURN_IF_ERROR(place.Fill({.tenant = tenant, .num_samples = 1, .num_tokens = 12}));
 //   place.BeginSample();  // for each sample that begins to run
 //
@@ -56,7 +56,7 @@ class QueueSpace {
  public:
   explicit QueueSpace(const QueueLoad& most, TenantShares tenants = {});
 
-  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0, absl::string_view tenant = {});
+  absl::StatusOr<QueuePlace> Reserve(int64_t num_bytes = 0, absl::string_view tenant = {}, int64_t num_samples = 0);
   QueueLoad load() const;
   // The tenants with waiting requests.
   int64_t num_tenants() const;
@@ -108,8 +108,8 @@ class QueuePlace {
   QueuePlace& operator=(QueuePlace&& other) noexcept;
   ~QueuePlace();
 
-  // Adds the request's samples and tokens, and moves the place to the request's tenant. A part that does not fit is not
-  // added. Called at most once.
+  // Counts the request's samples and tokens in place of the estimates, and moves the place to the request's tenant. A
+  // part that does not fit is not added. Called at most once.
   absl::Status Fill(const QueuedRequest& request);
   // One of the samples begins to run.
   void BeginSample();
@@ -128,7 +128,7 @@ class QueuePlace {
   QueueSpace* space_ = nullptr;
   Tenant* tenant_ = nullptr;
   bool is_counted_ = false;          // the request and its tokens count
-  int64_t num_samples_ = 0;          // that wait
+  int64_t num_samples_ = 0;          // that wait; estimated until Fill
   int64_t num_tokens_ = 0;           // estimated from the bytes until Fill
   std::optional<int32_t> priority_;  // unset until Fill
 };

@@ -58,6 +58,7 @@ struct SpeculationRequest {
 // What is known of a request before it is parsed.
 struct RequestArrival {
   int64_t num_bytes = 0;                         // of its message
+  int64_t num_samples = 1;                       // may be wrong, as the tenant may be
   absl::Time deadline = absl::InfiniteFuture();  // on the engine's clock
   absl::string_view tenant;                      // may be wrong; the parsed request decides
 };

@@ -13,7 +13,7 @@
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
-#include "common/rpc/peek_string.h"
+#include "common/rpc/peek_field.h"
 #include "common/rpc/status.h"
 #include "verifier_service/api/unary_answer.h"
 #include "verifier_service/vllm/answer_translation.h"
@@ -36,6 +36,11 @@ class TranslatedFormat : public CallFormat {
   RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
     constexpr int kRequestId = engine_api::GenerateRequest::kRequestIdFieldNumber;
     return {.request_id = rpc::PeekString(bytes, {.number = kRequestId, .max_bytes = kMaxNameBytes})};
+  }
+  std::optional<uint64_t> PeekNumSamples(const grpc::ByteBuffer& bytes) const override {
+    constexpr rpc::PeekedField kParams = {.number = engine_api::GenerateRequest::kSamplingParamsFieldNumber,
+                                          .max_bytes = kMaxPeekedOptionBytes};
+    return rpc::PeekNumber(bytes, kParams, engine_api::SamplingParams::kNFieldNumber);
   }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     engine_api::GenerateRequest message;

@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "tests/testing/temp_dir.h"
 
@@ -70,6 +73,23 @@ TEST(MappedFile, RefusesAGitLfsPointerAndSaysHowToFetchTheFile) {
 TEST(ReadFile, ReadsTheWholeFile) {
   const TempDir dir;
   EXPECT_EQ(*ReadFile(dir.Write("a", std::string("x\0y", 3))), std::string("x\0y", 3));
+}
+
+// To read a mapping of such a file would end the process.
+TEST(ReadFile, AFileMayBeRewrittenMeanwhile) {
+  const TempDir dir;
+  const std::string contents(size_t{1} << 20, 'x'), path = dir.Write("a", contents);
+  std::atomic<bool> is_over = false;
+  std::thread writer([&] {
+    while (!is_over) std::ofstream(path) << contents;  // cuts it first
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const absl::StatusOr<std::string> read = ReadFile(path);
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_EQ(*read, contents.substr(0, read->size()));
+  }
+  is_over = true;
+  writer.join();
 }
 
 TEST(ReadFile, RefusesAFileThatIsTooLarge) {

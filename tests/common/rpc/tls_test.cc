@@ -4,12 +4,17 @@
 #include "common/rpc/tls.h"
 
 #include <grpcpp/grpcpp.h>
+#include <openssl/pem.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -19,6 +24,7 @@
 namespace foretoken::rpc {
 namespace {
 
+using testing::CertificateRequest;
 using ::testing::HasSubstr;
 using testing::MountedCertificate;
 using testing::TestAuthority;
@@ -117,6 +123,30 @@ TEST_F(Tls, OnlyAllowedIdentitiesMayCallAServer) {
   EXPECT_EQ(server.Call(FilesOf(nameless)), kRefused);
 }
 
+// The alternative names of a certificate in DER: one URI, which may have any bytes.
+std::string RawUri(absl::string_view uri) {
+  const std::string name = absl::StrCat("\x86", std::string(1, static_cast<char>(uri.size())), uri);
+  return absl::StrCat(
+      "DER:", absl::BytesToHexString(absl::StrCat("\x30", std::string(1, static_cast<char>(name.size())), name)));
+}
+
+TEST_F(Tls, AnIdentityIsAWholeNameOfItsKind) {
+  TlsFiles files = FilesOf(server_files_);
+  files.identities = {kVerifier, "verifier.llm"};
+  const SecureServer server(files);
+  const auto call_as = [&](const std::string& name) {
+    const MountedCertificate mounted(authority_, {.names = {name}});
+    return server.Call(FilesOf(mounted));
+  };
+  EXPECT_EQ(call_as(RawUri(kVerifier)), kOk);
+  EXPECT_EQ(call_as(RawUri(absl::StrCat(kVerifier, absl::string_view("\0.evil", 6)))), kRefused);
+  EXPECT_EQ(call_as(absl::StrCat("DNS:", kVerifier)), kRefused);
+  EXPECT_EQ(call_as("DNS:verifier.llm"), kOk);
+  EXPECT_EQ(call_as("DNS:*.llm"), kRefused);
+  EXPECT_EQ(call_as("URI:verifier.llm"), kRefused);
+  EXPECT_EQ(call_as("DNS:VERIFIER.llm"), kRefused);
+}
+
 TEST_F(Tls, OnlyAnAllowedIdentityMayBeTheServerWhateverItsAddress) {
   const SecureServer server(FilesOf(server_files_));
   TlsFiles files = FilesOf(client_files_);
@@ -137,6 +167,46 @@ TEST_F(Tls, ARenewedCertificateIsTakenWithoutARestart) {
   while (server.Call(FilesOf(next_client)) != kOk && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
   EXPECT_EQ(server.Call(FilesOf(next_client)), kOk);
   EXPECT_EQ(server.Call(FilesOf(client_files_)), kRefused);
+}
+
+// gRPC itself would end the process, or refuse every handshake.
+TEST_F(Tls, FilesThatAreEmptyBrokenOrWrongChangeNothing) {
+  const auto write = [](const std::string& text) {
+    return [text](const std::string& path) { std::ofstream(path) << text; };
+  };
+  const auto cut = [](const std::string& path) { std::filesystem::resize_file(path, 300); };
+  const auto remove = [](const std::string& path) { std::filesystem::remove(path); };
+  const std::string other_key = authority_.Issue({}).key;
+  using Path = std::string (MountedCertificate::*)() const;
+  struct Damage {
+    Path file;
+    std::function<void(const std::string& path)> make;
+  };
+  std::vector<Damage> damages;
+  for (const Path file : {&MountedCertificate::certificate, &MountedCertificate::key, &MountedCertificate::ca}) {
+    for (const auto& make : std::vector<std::function<void(const std::string&)>>{
+             write(""), write("garbage"), cut, remove, write("-----BEGIN CERTIFICATE-----\nAAAA\n")}) {
+      damages.push_back({file, make});
+    }
+  }
+  damages.push_back({&MountedCertificate::key, write(other_key)});
+  std::vector<std::unique_ptr<MountedCertificate>> mounted;
+  std::vector<std::unique_ptr<SecureServer>> servers;
+  for (const Damage& damage : damages) {
+    mounted.push_back(std::make_unique<MountedCertificate>(authority_, CertificateRequest{.names = {"DNS:localhost"}}));
+    servers.push_back(std::make_unique<SecureServer>(FilesOf(*mounted.back())));
+    damage.make((mounted.back().get()->*damage.file)());
+  }
+  absl::SleepFor(absl::Seconds(4));  // a look at the files, and one of gRPC's at the copies, with time to spare
+  for (size_t i = 0; i < servers.size(); ++i) EXPECT_EQ(servers[i]->Call(FilesOf(client_files_)), kOk) << i;
+  const TestAuthority next;
+  const MountedCertificate next_client(next, {});
+  for (const auto& files : mounted) files->Renew(next, {.names = {"DNS:localhost"}});
+  const absl::Time give_up = SteadyNow() + absl::Seconds(40);
+  for (const auto& server : servers) {
+    while (server->Call(FilesOf(next_client)) != kOk && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
+    EXPECT_EQ(server->Call(FilesOf(next_client)), kOk) << "the files are right again";
+  }
 }
 
 TEST_F(Tls, ARenewalDuringACheckIsNoMistake) {
@@ -163,7 +233,7 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
   files.key = client_files_.key();
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is not the key"));
   files.key = server_files_.certificate();
-  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is not the key"));
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is no PEM file of a key"));
   files = FilesOf(server_files_);
   files.refresh = absl::ZeroDuration();
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("1s"));
@@ -172,6 +242,22 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
   files.ca = directory.path() + "/ca";
   std::ofstream(files.ca) << "no certificate";
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("no PEM"));
+}
+
+TEST_F(Tls, AKeyWithAPassphraseIsAMistakeAndNotAQuestion) {
+  TlsFiles files = FilesOf(server_files_);
+  const std::string key = base::ReadFile(files.key).value();
+  const std::unique_ptr<BIO, decltype(&BIO_free)> in(BIO_new_mem_buf(key.data(), static_cast<int>(key.size())),
+                                                     &BIO_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> parsed(
+      PEM_read_bio_PrivateKey(in.get(), nullptr, nullptr, nullptr), &EVP_PKEY_free);
+  const testing::TempDir directory;
+  files.key = directory.path() + "/key";
+  const std::unique_ptr<BIO, decltype(&BIO_free)> out(BIO_new_file(files.key.c_str(), "w"), &BIO_free);
+  ASSERT_EQ(
+      PEM_write_bio_PKCS8PrivateKey(out.get(), parsed.get(), EVP_aes_256_cbc(), "passphrase", 10, nullptr, nullptr), 1);
+  BIO_flush(out.get());
+  EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("needs a passphrase"));
 }
 
 TEST(IsLoopback, KnowsTheAddressesOfThisMachineAlone) {

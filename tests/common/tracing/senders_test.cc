@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // One try to send a batch, by gRPC and by HTTP. If this test fails, a collector gets nothing, gets a batch twice, or
 // loses a batch that it would have taken later.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/base/steady_clock.h"
 #include "common/tracing/console_sender.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
@@ -108,7 +109,9 @@ TEST(Senders, ACertificateThatCannotBeReadIsAnErrorWhereItIsNeeded) {
   EXPECT_THAT(MakeHttpSender(endpoint).status().message(), HasSubstr("/no/such.pem"));
 }
 
-// Answers one HTTP request with fixed bytes.
+constexpr char kNoAnswer[] = "none";
+
+// Answers one HTTP request with fixed bytes, or takes it and never answers.
 class HttpCollector {
  public:
   explicit HttpCollector(std::string answer) : answer_(std::move(answer)), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -140,7 +143,11 @@ class HttpCollector {
       if (num_bytes <= 0) break;
       request_.append(buffer, static_cast<size_t>(num_bytes));
     }
-    send(connection, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    if (answer_ == kNoAnswer) {
+      recv(connection, buffer, 1, 0);  // returns when the sender gives up
+    } else {
+      send(connection, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    }
     close(connection);
   }
   bool IsWhole() const {
@@ -226,17 +233,79 @@ TEST(HttpSender, ABrokenConnectionIsTriedAgain) {
   EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kTryAgain);
 }
 
+TEST(HttpSender, ACollectorThatHangsCostsTheTimeout) {
+  HttpCollector collector(kNoAnswer);
+  const SendBatch send = MakeHttpSender({.url = collector.url()}).value();
+  const absl::Time begin = SteadyNow();
+  EXPECT_EQ(send(Batch(), absl::Milliseconds(300), [] { return false; }).outcome, Outcome::kTryAgain);
+  EXPECT_GE(SteadyNow() - begin, absl::Milliseconds(290));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(20));
+}
+
+TEST(HttpSender, EndsWhenTheProcessEnds) {
+  HttpCollector collector(kNoAnswer);
+  const SendBatch send = MakeHttpSender({.url = collector.url()}).value();
+  const absl::Time begin = SteadyNow();
+  const MustEnd must_end = [&] { return SteadyNow() >= begin + absl::Milliseconds(100); };
+  EXPECT_EQ(send(Batch(), absl::Hours(1), must_end).outcome, Outcome::kTryAgain);
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(20));
+}
+
+TEST(HttpSender, AnAnswerThatIsTooLongIsNotReadAndTheBatchNotSentAgain) {
+  constexpr size_t kBytes = kMaxResponseBytes + 1;
+  HttpCollector collector(
+      absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", kBytes, "\r\n\r\n", std::string(kBytes, 'x')));
+  EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kRefused);
+}
+
+class Pipe {
+ public:
+  Pipe() {
+    EXPECT_EQ(pipe2(ends_, O_CLOEXEC), 0);
+    EXPECT_EQ(fcntl(ends_[0], F_SETFL, O_NONBLOCK), 0);
+  }
+  ~Pipe() {
+    for (const int end : ends_) close(end);
+  }
+  int writing_end() const { return ends_[1]; }
+  // What is in it now.
+  std::string ReadAll() const {
+    std::string all;
+    char part[4096];
+    for (ssize_t size; (size = read(ends_[0], part, sizeof(part))) > 0;) all.append(part, static_cast<size_t>(size));
+    return all;
+  }
+
+ private:
+  int ends_[2];
+};
+
 TEST(ConsoleSender, WritesABatchAsALineWithReadableIds) {
   otlp::ExportTraceServiceRequest request = Batch();
   otlp::Span& span = *request.mutable_resource_spans(0)->mutable_scope_spans(0)->mutable_spans(0);
   span.set_trace_id(std::string(16, '\x1f'));
   span.add_links()->set_span_id(std::string(8, '\x2e'));
-  std::ostringstream out;
-  EXPECT_EQ(MakeConsoleSender(out)(request, absl::Seconds(1), [] { return false; }).outcome, Outcome::kDelivered);
-  EXPECT_THAT(out.str(), HasSubstr("\"name\":\"a span\""));
-  EXPECT_THAT(out.str(), HasSubstr("\"traceId\":\"1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f\""));
-  EXPECT_THAT(out.str(), HasSubstr("\"spanId\":\"2e2e2e2e2e2e2e2e\""));
-  EXPECT_EQ(std::ranges::count(out.str(), '\n'), 1);
+  Pipe pipe;
+  EXPECT_EQ(MakeConsoleSender(pipe.writing_end())(request, absl::Seconds(20), [] { return false; }).outcome,
+            Outcome::kDelivered);
+  const std::string out = pipe.ReadAll();
+  EXPECT_THAT(out, HasSubstr("\"name\":\"a span\""));
+  EXPECT_THAT(out, HasSubstr("\"traceId\":\"1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f\""));
+  EXPECT_THAT(out, HasSubstr("\"spanId\":\"2e2e2e2e2e2e2e2e\""));
+  EXPECT_EQ(std::ranges::count(out, '\n'), 1);
+}
+
+// Else a process whose output nobody reads could not end.
+TEST(ConsoleSender, APipeThatNobodyReadsCostsItsTimeAndTheBatch) {
+  otlp::ExportTraceServiceRequest request = Batch();
+  request.mutable_resource_spans(0)->mutable_scope_spans(0)->mutable_spans(0)->set_name(std::string(1 << 20, 'x'));
+  Pipe pipe;
+  const SendBatch send = MakeConsoleSender(pipe.writing_end());
+  EXPECT_EQ(send(request, absl::Milliseconds(200), [] { return false; }).outcome, Outcome::kRefused);
+  EXPECT_EQ(send(request, absl::Hours(1), [] { return true; }).outcome, Outcome::kRefused);
+  pipe.ReadAll();
+  EXPECT_EQ(send(Batch(), absl::Seconds(20), [] { return false; }).outcome, Outcome::kDelivered);
+  EXPECT_EQ(pipe.ReadAll().front(), '\n') << "the cut line ends";
 }
 
 TEST(RetryAfter, IsSecondsOrADate) {

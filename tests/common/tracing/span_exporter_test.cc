@@ -26,14 +26,14 @@ Span WithText(size_t num_bytes) {
 // A collector that answers from a script, and an exporter of it.
 class SpanExporterTest : public ::testing::Test {
  protected:
-  void Start(std::vector<SendResult> script, BatchLimits batch = {.delay = absl::Milliseconds(1)}) {
+  void Start(std::vector<SendResult> script, BatchLimits batch, uint64_t random_bits = 0) {
     script_ = std::move(script);
     exporter_.emplace(
         Settings{.batch = batch},
         [this](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout, const MustEnd& must_end) {
           return Send(request, timeout, must_end);
         },
-        [] { return uint64_t{0}; }, metrics_);
+        [random_bits] { return random_bits; }, metrics_);
   }
   ~SpanExporterTest() override { Unblock(); }
 
@@ -43,6 +43,7 @@ class SpanExporterTest : public ::testing::Test {
     EXPECT_GT(timeout, absl::ZeroDuration());
     absl::MutexLock lock(&mutex_);
     sent_.push_back(request.resource_spans(0).scope_spans(0).spans_size());
+    times_.push_back(SteadyNow());
     return sent_.size() <= script_.size() ? script_[sent_.size() - 1] : SendResult();
   }
   void Unblock() {
@@ -52,13 +53,23 @@ class SpanExporterTest : public ::testing::Test {
     absl::MutexLock lock(&mutex_);
     return sent_;
   }
+  // Waits for so many tries, and returns the pauses between them.
+  std::vector<absl::Duration> Pauses(size_t num_tries) {
+    absl::MutexLock lock(&mutex_);
+    const auto are_there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return times_.size() >= num_tries; };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&are_there), absl::Seconds(60)));
+    std::vector<absl::Duration> pauses;
+    for (size_t i = 1; i < times_.size(); ++i) pauses.push_back(times_[i] - times_[i - 1]);
+    return pauses;
+  }
   double Exported() { return ExporterMetrics(metrics_).exported.Value(); }
   double QueueFull() { return ExporterMetrics(metrics_).queue_full.Value(); }
   double Undelivered() { return ExporterMetrics(metrics_).undelivered.Value(); }
 
   telemetry::Metrics metrics_;
   absl::Mutex mutex_;
-  std::vector<int> sent_ ABSL_GUARDED_BY(mutex_);  // spans of each try
+  std::vector<int> sent_ ABSL_GUARDED_BY(mutex_);          // spans of each try
+  std::vector<absl::Time> times_ ABSL_GUARDED_BY(mutex_);  // of each try
   std::vector<SendResult> script_;
   bool blocks_ = false, blocks_until_the_end_ = false;
   absl::Notification may_send_;
@@ -97,8 +108,8 @@ TEST_F(SpanExporterTest, ABlockedCollectorCostsNobodyTimeAndDropsAreCounted) {
 }
 
 TEST_F(SpanExporterTest, TriesAgainWhatTheCollectorCannotTakeNow) {
-  const SendResult busy = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Milliseconds(1)};
-  Start({busy, busy}, {.delay = absl::Hours(1), .max_batch_spans = 1});
+  const SendResult busy = {.outcome = Outcome::kTryAgain};
+  Start({busy, busy}, {.delay = absl::Hours(1), .first_pause = absl::Milliseconds(1), .max_batch_spans = 1});
   exporter_->Add(Named("a"));
   const absl::Time give_up = SteadyNow() + absl::Seconds(20);
   while (sent().size() < 3 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
@@ -107,15 +118,50 @@ TEST_F(SpanExporterTest, TriesAgainWhatTheCollectorCannotTakeNow) {
   EXPECT_EQ(Exported(), 1);
 }
 
-TEST_F(SpanExporterTest, GivesUpAfterFiveTriesOrWhenARetryWouldComeTooLate) {
-  const SendResult busy = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Milliseconds(1)};
-  const SendResult busy_for_long = {.outcome = Outcome::kTryAgain, .try_again_after = absl::Hours(1)};
-  Start({busy, busy, busy, busy, busy, busy_for_long}, {.delay = absl::Hours(1), .max_batch_spans = 1});
+// A collector that asks for no pause gets the same one: many do so when they are overloaded.
+TEST_F(SpanExporterTest, PausesGrowAndVaryAtRandomWhateverTheCollectorSays) {
+  const SendResult busy = {.outcome = Outcome::kTryAgain}, at_once = {Outcome::kTryAgain, absl::ZeroDuration()};
+  Start({busy, at_once, busy, busy},
+        {.delay = absl::Hours(1), .first_pause = absl::Milliseconds(100), .max_batch_spans = 1},
+        /*random_bits=*/~uint64_t{0});
+  exporter_->Add(Named("a"));
+  const std::vector<absl::Duration> pauses = Pauses(5);
+  ASSERT_EQ(pauses.size(), 4u);
+  const double kLongest = 1.2 * 0.99;  // the jitter's
+  absl::Duration least = absl::Milliseconds(100) * kLongest;
+  for (const absl::Duration pause : pauses) {
+    EXPECT_GE(pause, least);
+    least *= 1.5;
+  }
+}
+
+TEST_F(SpanExporterTest, ACollectorMayAskForALongerPause) {
+  Start({{.outcome = Outcome::kTryAgain, .try_again_after = absl::Milliseconds(300)}},
+        {.delay = absl::Hours(1), .first_pause = absl::Milliseconds(1), .max_batch_spans = 1});
+  exporter_->Add(Named("a"));
+  EXPECT_GE(Pauses(2).at(0), absl::Milliseconds(300));
+}
+
+TEST_F(SpanExporterTest, ABatchThatCannotWaitAsLongAsAskedIsLostAndTheNextOneDoesNotComeAtOnce) {
+  Start({{.outcome = Outcome::kTryAgain, .try_again_after = absl::Hours(1)}},
+        {.delay = absl::Hours(1), .export_timeout = absl::Milliseconds(300), .max_batch_spans = 1});
+  exporter_->Add(Named("a"));
+  exporter_->Add(Named("b"));
+  EXPECT_GE(Pauses(2).at(0), absl::Milliseconds(290));
+  exporter_.reset();
+  EXPECT_EQ(Undelivered(), 1);
+  EXPECT_EQ(Exported(), 1);
+}
+
+TEST_F(SpanExporterTest, GivesUpAfterFiveTries) {
+  const SendResult busy = {.outcome = Outcome::kTryAgain};
+  Start({busy, busy, busy, busy, busy},
+        {.delay = absl::Hours(1), .first_pause = absl::Milliseconds(1), .max_batch_spans = 1});
   exporter_->Add(Named("a"));
   exporter_->Add(Named("b"));
   const absl::Time give_up = SteadyNow() + absl::Seconds(20);
-  while (Undelivered() < 2 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(Undelivered(), 2);
+  while (Exported() < 1 && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(Undelivered(), 1);
   EXPECT_THAT(sent(), ElementsAre(1, 1, 1, 1, 1, 1));
 }
 

@@ -19,8 +19,11 @@ using ::testing::UnorderedElementsAre;
 class CallTraceTest : public ::testing::Test {
  protected:
   CallTrace Begin(std::optional<tracing::TraceContext> caller = std::nullopt) {
-    return CallTrace(tracer_,
-                     {.method = "p.S/M", .caller = std::move(caller), .peer = "ipv4:10.0.0.1:4711", .model = "llama"});
+    return CallTrace(tracer_, {.method = "p.S/M",
+                               .caller = std::move(caller),
+                               .peer = "ipv4:10.0.0.1:4711",
+                               .model = "llama",
+                               .traces_steps = true});
   }
   static absl::Time At(int ms) { return kStart + absl::Milliseconds(ms); }
   // An output with `num_accepted` guesses and one more token at this time.
@@ -106,6 +109,18 @@ TEST_F(CallTraceTest, StepsLieInTheirPhaseAndAddUpToTheDecode) {
   }
   EXPECT_NEAR(in_prompt, 18, 1e-3);
   EXPECT_NEAR(in_decode, 30, 1e-3);
+}
+
+TEST_F(CallTraceTest, ReportsThatTheClientAskedForAreNoSpans) {
+  CallTrace trace(tracer_, {.method = "p.S/M"});
+  trace.Submit({}, "llama");
+  SampleOutput output = Tokens(20, 0);
+  output.began = At(0);
+  output.steps = {Step(20, 10)};
+  trace.Observe(output);
+  trace.End(absl::OkStatus());
+  EXPECT_EQ(std::ranges::count(spans_, "decode", &tracing::Span::name), 1);
+  EXPECT_EQ(std::ranges::count(spans_, "step", &tracing::Span::name), 0);
 }
 
 TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
@@ -284,6 +299,15 @@ TEST_F(CallTraceTest, ARequestThatIsAbortedInTheQueueHasItsFinishReason) {
   EXPECT_THAT(Attribute<std::vector<std::string>>(Named("p.S/M"), "gen_ai.response.finish_reasons"),
               ElementsAre("abort"));
   EXPECT_EQ(std::ranges::count(spans_, "prompt", &tracing::Span::name), 0);
+}
+
+TEST_F(CallTraceTest, ParametersAreTheNumbersThatTheClientWrote) {
+  CallTrace trace = Begin();
+  trace.Submit({.sampling = {.temperature = 0.8f, .top_p = 0.95f}}, "llama");
+  trace.End(absl::OkStatus());
+  EXPECT_EQ(Attribute<double>(Named("p.S/M"), "gen_ai.request.temperature"), 0.8);
+  EXPECT_EQ(Attribute<double>(Named("p.S/M"), "gen_ai.request.top_p"), 0.95);
+  EXPECT_FALSE(Has(Named("p.S/M"), "gen_ai.request.top_k")) << "0 stands for none";
 }
 
 TEST_F(CallTraceTest, TheSeedIsTheClientsOnlyIfTheClientChoseIt) {

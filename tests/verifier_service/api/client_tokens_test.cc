@@ -3,6 +3,8 @@
 // good.
 #include "verifier_service/api/client_tokens.h"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -50,6 +52,16 @@ TEST_F(ClientTokensTest, LetsInTheTokensOfTheFileAlone) {
         absl::StrCat("Bearer # clients"), absl::StrCat("Bearer ", std::string(100'000, 'x'))}) {
     EXPECT_EQ(tokens->Check(bad).code(), absl::StatusCode::kUnauthenticated) << bad.substr(0, 40);
   }
+}
+
+TEST_F(ClientTokensTest, AMarkOfUtf8IsNoPartOfTheFirstToken) {
+  Write(absl::StrCat("\xEF\xBB\xBF", kToken, "\n"));
+  EXPECT_TRUE(LetsIn(*Load(), kToken));
+}
+
+TEST_F(ClientTokensTest, APipeIsNoFileAndNobodyWaitsForItsWriter) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(ClientTokens::Load(path_).status().message(), HasSubstr("not a regular file"));
 }
 
 TEST_F(ClientTokensTest, AChangedFileCountsAtTheSecondLook) {

@@ -64,6 +64,22 @@ TEST_F(OverloadTest, ARequestAsksForThePlaceOfItsTenantBeforeItIsParsed) {
   EXPECT_EQ(engine_.arrived_tenants(), std::vector<std::string>{"a tenant"});
 }
 
+// Else a request for many samples would be parsed, tokenised and compiled before it is refused.
+TEST_F(OverloadTest, ARequestAsksForThePlacesOfItsSamplesBeforeItIsParsed) {
+  engine_.max_queued = 0;
+  const auto arrived_for = [this](uint32_t n) {
+    grpc::ClientContext context;
+    v1::GenerateRequest request = Request();
+    request.mutable_sampling()->set_n(n);
+    const auto reader = stub_->Generate(&context, request);
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    return engine_.last_arrival_samples();
+  };
+  EXPECT_EQ(arrived_for(7), 7);
+  EXPECT_EQ(arrived_for(0), 1) << "not valid, and a place is not refused for it";
+  EXPECT_EQ(arrived_for(~uint32_t{0}), 64) << "likewise";
+}
+
 TEST_F(OverloadTest, FullLookupsTellWhenToRetry) {
   grpc::ClientContext contexts[2];
   v1::TokenizeRequest text;

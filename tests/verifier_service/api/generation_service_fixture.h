@@ -50,6 +50,7 @@ class ScriptedEngine {
   absl::StatusOr<QueuePlace> Reserve(const RequestArrival& arrival) {
     absl::MutexLock lock(&mutex_);  // so that a burst gets as many places as there are
     arrived_tenants_.emplace_back(arrival.tenant);
+    last_arrival_samples_ = arrival.num_samples;
     if (is_draining) return absl::UnavailableError("draining");
     if (num_queued() >= max_queued) {
       return base::Passing(base::WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
@@ -67,6 +68,10 @@ class ScriptedEngine {
   std::vector<std::string> arrived_tenants() {
     absl::MutexLock lock(&mutex_);
     return arrived_tenants_;
+  }
+  int64_t last_arrival_samples() {
+    absl::MutexLock lock(&mutex_);
+    return last_arrival_samples_;
   }
   void Abort(Ticket ticket) {
     absl::MutexLock lock(&mutex_);
@@ -155,6 +160,7 @@ class ScriptedEngine {
   std::vector<GenerationRequest> requests_;
   std::vector<Ticket> aborted_;
   std::vector<std::string> arrived_tenants_;
+  int64_t last_arrival_samples_ = 0;
   std::map<Ticket, uint32_t> num_text_bytes_;  // of sample 0
 };
 

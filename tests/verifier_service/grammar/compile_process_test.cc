@@ -93,7 +93,7 @@ TEST(CompileProcess, ATextOverTheTimeNamesTheLimit) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("more time"));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers reserve memory, so none is limited
+#if !defined(__SANITIZE_ADDRESS__) && !defined(_GLIBCXX_TSAN)  // sanitizers reserve memory, so none is limited
 TEST(CompileProcess, ATextOverTheMemoryNamesTheLimit) {
   CompileProcess process(kProgram, testing::ByteTokens(),
                          {.max_time = absl::Seconds(20), .max_memory_bytes = int64_t{8} << 20});

@@ -50,6 +50,21 @@ TEST_F(QueuePlaceTest, EachRefusalNamesItsBound) {
   ExpectLoad({.num_requests = 2, .num_samples = 7, .num_tokens = 90});
 }
 
+TEST_F(QueuePlaceTest, SamplesCountBeforeTheRequestIsRead) {
+  QueuePlace first = space_.Reserve(0, "", /*num_samples=*/7).value();
+  ExpectLoad({.num_requests = 1, .num_samples = 7});
+  EXPECT_THAT(space_.Reserve(4 * 60, "", 4).status().message(),
+              HasSubstr("max_queued_samples is 10, 7 wait, and the request has 4"));
+  ExpectLoad({.num_requests = 1, .num_samples = 7});
+  EXPECT_EQ(first.Fill({.num_samples = 10, .num_tokens = 1}), absl::OkStatus()) << "the estimate does not count twice";
+  ExpectLoad({.num_requests = 1, .num_samples = 10, .num_tokens = 1});
+  {
+    const QueuePlace unfilled = space_.Reserve(0, "other", 1).value();
+    ExpectLoad({.num_requests = 2, .num_samples = 11, .num_tokens = 1});
+  }
+  ExpectLoad({.num_requests = 1, .num_samples = 10, .num_tokens = 1});
+}
+
 TEST_F(QueuePlaceTest, FourBytesCountAsATokenUntilTheTokensAreKnown) {
   QueuePlace first = space_.Reserve(/*num_bytes=*/4 * 60).value();
   ExpectLoad({.num_requests = 1, .num_tokens = 60});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A string that is read before its message is parsed. If this test fails, a request counts for a wrong tenant until it
 // is parsed, or a client's bytes crash the server.
-#include "common/rpc/peek_string.h"
+#include "common/rpc/peek_field.h"
 
 #include <gtest/gtest.h>
 
@@ -49,6 +49,24 @@ TEST(PeekString, TheLastOfTwoCountsAsInTheParsedMessage) {
   v1::GenerateRequest parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes));
   EXPECT_EQ(Peek(bytes), parsed.tenant());
+}
+
+TEST(PeekNumber, FindsTheFieldOfTheMessageInAField) {
+  const auto peek = [](const std::string& bytes) {
+    return PeekNumber(Slices(bytes, 3), {.number = v1::GenerateRequest::kSamplingFieldNumber, .max_bytes = 64},
+                      v1::SamplingOptions::kNFieldNumber);
+  };
+  v1::GenerateRequest request = RequestOf("a tenant");
+  EXPECT_FALSE(peek(request.SerializeAsString()).has_value());
+  request.mutable_sampling()->set_n(64);
+  request.mutable_sampling()->set_seed(~uint64_t{0});
+  EXPECT_EQ(peek(request.SerializeAsString()), 64u);
+  v1::GenerateRequest later;
+  later.mutable_sampling()->set_n(2);
+  EXPECT_EQ(peek(request.SerializeAsString() + later.SerializeAsString()), 2u);
+  EXPECT_FALSE(peek("").has_value());
+  EXPECT_FALSE(peek("\x52\x01\x50").has_value()) << "the number is cut";
+  EXPECT_FALSE(peek("\x52\x7f\x50\x07").has_value()) << "the message is cut";
 }
 
 TEST(PeekString, AFieldWithinAFieldIsAnother) {

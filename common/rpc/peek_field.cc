@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/rpc/peek_string.h"
+#include "common/rpc/peek_field.h"
 
 #include <algorithm>
 
@@ -37,6 +37,24 @@ std::string PeekString(const grpc::ByteBuffer& bytes, const PeekedField& field) 
       const uint32_t num_read = std::min(num_bytes, static_cast<uint32_t>(field.max_bytes));
       if (!input.ReadString(&value, static_cast<int>(num_read))) return {};
       if (!input.Skip(static_cast<int>(num_bytes - num_read))) break;
+    } else if (tag == 0 || !SkipValue(tag, input)) {
+      break;
+    }
+  }
+  return value;
+}
+
+std::optional<uint64_t> PeekNumber(const grpc::ByteBuffer& bytes, const PeekedField& message, int number) {
+  const std::string inner = PeekString(bytes, message);
+  CodedInputStream input(reinterpret_cast<const uint8_t*>(inner.data()), static_cast<int>(inner.size()));
+  const uint32_t wanted = WireFormatLite::MakeTag(number, WireFormatLite::WIRETYPE_VARINT);
+  std::optional<uint64_t> value;
+  for (int i = 0; i < kMaxPeekedFields; ++i) {
+    const uint32_t tag = input.ReadTag();
+    uint64_t found = 0;
+    if (tag == wanted) {
+      if (!input.ReadVarint64(&found)) break;
+      value = found;
     } else if (tag == 0 || !SkipValue(tag, input)) {
       break;
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one string of a message that is not parsed yet, without a copy of the message.
+// Reads one field of a message that is not parsed yet, without a copy of the message.
 //
 //   PeekString(bytes, {.number = v1::GenerateRequest::kTenantFieldNumber, .max_bytes = 256});
+//   PeekNumber(bytes, {.number = v1::GenerateRequest::kSamplingFieldNumber, .max_bytes = 1024},
+//              v1::SamplingOptions::kNFieldNumber);
 //
 // The answer is a hint, because the message may break any rule. It is empty if the message has no such field, if the
 // field stands behind kMaxPeekedFields others, or if the bytes before it are no message. A longer string is cut. For a
@@ -12,6 +14,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "grpcpp/support/byte_buffer.h"
@@ -26,5 +30,7 @@ struct PeekedField {
 };
 
 std::string PeekString(const grpc::ByteBuffer& bytes, const PeekedField& field);
+// The whole number in a field of the message in a field. Of several such messages the last one counts.
+std::optional<uint64_t> PeekNumber(const grpc::ByteBuffer& bytes, const PeekedField& message, int number);
 
 }  // namespace foretoken::rpc
