@@ -55,7 +55,7 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
-  // A proxy would read the token and the prompts, also those for this machine, if TLS does not go through it.
+  // Without TLS a proxy would read the token and the prompts, even of calls to this machine.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.is_secure || options.tls.is_used() ? 1 : 0);
   FT_ASSIGN_OR_RETURN(const auto credentials, rpc::ChannelCredentials(options.tls, options.is_secure));
   auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);

@@ -20,7 +20,7 @@
 namespace foretoken::rpc {
 
 // Without files: no encryption. With `ca` every client must have a certificate (mutual TLS).
-// Errors: those of WatchTlsFiles; INVALID_ARGUMENT without a certificate.
+// Errors: as WatchTlsFiles; INVALID_ARGUMENT if the files have no certificate.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const TlsFiles& files);
 
 // Without files: no encryption, unless `is_secure`. Without `ca` the system's authorities count. The server's

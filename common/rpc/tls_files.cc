@@ -105,8 +105,8 @@ absl::StatusOr<TlsContents> ReadContents(const TlsFiles& files) {
   return contents;
 }
 
-// A file in memory, which a path of this process names. Its contents change at one blow, and so does the second of its
-// last change: gRPC reads a file again if that differs before and after.
+// A file in memory, which a path of this process names. New contents replace the old ones in one step and have another
+// time of change, in whole seconds: gRPC reads a file again if that time differs before and after it has read.
 class MemoryFile {
  public:
   absl::Status Write(const std::string& contents) {
@@ -141,6 +141,7 @@ class WatchedTlsFiles {
   absl::Status Begin() {
     FT_ASSIGN_OR_RETURN(TlsContents contents, ReadContents(files_));
     FT_RETURN_IF_ERROR(Take(std::move(contents)));
+    // Where /proc cannot be read, gRPC would only log it, and every handshake would fail.
     for (const std::string& path : {copies().identity, copies().ca}) {
       if (!path.empty()) FT_RETURN_IF_ERROR(base::ReadFile(path).status());
     }
@@ -159,12 +160,13 @@ class WatchedTlsFiles {
 
   absl::Time next_look() const { return next_look_; }
 
-  void Look() {
+  // Returns why the files cannot be used now; then the former copies stay.
+  absl::Status Look() {
     next_look_ = SteadyNow() + files_.refresh;
     absl::StatusOr<TlsContents> newest = ReadContents(files_);
     if (newest.ok() && *newest == contents_) {
       trouble_.clear();
-      return;
+      return absl::OkStatus();
     }
     const absl::Status status = newest.ok() ? Take(*std::move(newest)) : newest.status();
     if (status.ok()) {
@@ -173,6 +175,7 @@ class WatchedTlsFiles {
     } else if (std::exchange(trouble_, std::string(status.message())) != status.message()) {
       spdlog::warn("the former TLS files stay in use: {}", trouble_);
     }
+    return status;
   }
 
  private:
@@ -190,8 +193,9 @@ class WatchedTlsFiles {
   std::string trouble_;  // that the log has named
 };
 
-// One thread looks at all files of the process. gRPC does not tell when it no longer reads a copy, so all are kept; a
-// service has three at most: its own, those towards proposers, and those towards the collector of traces.
+// One thread looks at all files of the process. gRPC does not tell when it stops reading a copy, so every copy is kept.
+// A service has three sets of files at most: one for its clients, one for its proposers, one for the collector of
+// traces.
 class TlsWatch {
  public:
   static TlsWatch& Instance() {
@@ -211,7 +215,7 @@ class TlsWatch {
     const std::lock_guard lock(mutex_);
     for (const std::unique_ptr<WatchedTlsFiles>& watched : watched_) {
       if (!watched->Has(files)) continue;
-      watched->Look();
+      FT_RETURN_IF_ERROR(watched->Look());
       return watched->copies();
     }
     auto watched = std::make_unique<WatchedTlsFiles>(files);
@@ -229,7 +233,7 @@ class TlsWatch {
     while (!must_end_) {
       absl::Time next = absl::InfiniteFuture();
       for (const std::unique_ptr<WatchedTlsFiles>& files : watched_) {
-        if (files->next_look() <= SteadyNow()) files->Look();
+        if (files->next_look() <= SteadyNow()) files->Look().IgnoreError();  // the log has it
         next = std::min(next, files->next_look());
       }
       WaitAtMost(next - SteadyNow(), changed_, lock);
@@ -243,9 +247,7 @@ class TlsWatch {
   std::thread thread_;
 };
 
-}  // namespace
-
-absl::Status CheckTls(const TlsFiles& files) {
+absl::Status CheckOptions(const TlsFiles& files) {
   if (files.certificate.empty() != files.key.empty()) {
     return absl::InvalidArgumentError("TLS: a certificate needs its key, and a key its certificate");
   }
@@ -255,11 +257,18 @@ absl::Status CheckTls(const TlsFiles& files) {
   if (files.refresh < absl::Seconds(1)) {
     return absl::InvalidArgumentError("TLS refresh: expected at least 1s");
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTls(const TlsFiles& files) {
+  FT_RETURN_IF_ERROR(CheckOptions(files));
   return ReadContents(files).status();
 }
 
 absl::StatusOr<TlsCopies> WatchTlsFiles(const TlsFiles& files) {
-  FT_RETURN_IF_ERROR(CheckTls(files));
+  FT_RETURN_IF_ERROR(CheckOptions(files));
   return TlsWatch::Instance().Add(files);
 }
 

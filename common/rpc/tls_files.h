@@ -44,8 +44,8 @@ struct TlsCopies {
   std::string ca;        // empty: none
 };
 
-// Copies the files, and again as long as the process lives. Errors: those of CheckTls; INTERNAL if the system gives no
-// memory for them.
+// Copies the files now, and again whenever they change, until the process ends. Errors: as CheckTls; INTERNAL if the
+// system gives no memory for the copies.
 absl::StatusOr<TlsCopies> WatchTlsFiles(const TlsFiles& files);
 
 }  // namespace foretoken::rpc

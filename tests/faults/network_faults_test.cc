@@ -32,7 +32,7 @@ constexpr absl::Duration kFaultLength = absl::Seconds(2);
 // A wait ends late on a machine without a free core. The slow network adds 400 ms to an answer, so a wait without the
 // bound would take longer.
 constexpr double kMaxLateMs = 100;
-// Only one of twenty waits may end this late.
+// Only one of twenty waits may end later than this.
 constexpr double kRarelyLateMs = 10;
 
 v1::GenerateRequest ReportingRequest(int index) {

@@ -14,7 +14,7 @@
 namespace foretoken {
 namespace {
 
-// Of the tokens per second without faults. The machine has no core for the load, and speculation is interrupted.
+// Of the tokens per second without faults: faults interrupt speculation, and the clients share the services' cores.
 constexpr double kMinThroughput = 0.5;
 
 void ExpectASoundSoak(absl::Duration length) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel for panels of integers and up to 16 rows of int8 on AMX, over a policy for the tile registers
 // (amx_tiles.h). Its sums are those of the AVX-512 kernel, bit for bit: sums of integers are exact, and both
-// kernels add them to the totals in one order.
+// kernels add them to the totals in the same order.
 //
 // Up to four groups of a panel are multiplied at a time, each into an accumulator. A group's codes, a byte each, are a
 // B tile: inputs / 4 rows of 16 outputs x 4 inputs. Codes of 8 bits lie so in the panel. Other codes are first widened

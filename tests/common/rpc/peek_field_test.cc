@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A string that is read before its message is parsed. If this test fails, a request counts for a wrong tenant until it
-// is parsed, or a client's bytes crash the server.
+// Fields that are read before their message is parsed. If this test fails, a request counts for a wrong tenant or with
+// a wrong number of samples until it is parsed, or a client's bytes crash the server.
 #include "common/rpc/peek_field.h"
 
 #include <gtest/gtest.h>

@@ -268,7 +268,7 @@ class Pipe {
     for (const int end : ends_) close(end);
   }
   int writing_end() const { return ends_[1]; }
-  // What is in it now.
+  // Returns the bytes that are in the pipe now, and does not wait for more.
   std::string ReadAll() const {
     std::string all;
     char part[4096];
