@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/running_verifier.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/test_authority.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -303,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"NoCertificate",
                  [](Config& c) {
                    static const testing::TempDir dir;
-                   dir.Write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+                   dir.Write("ca.pem", testing::TestAuthority().certificate());
                    c.security.tls.ca = dir.path() + "/ca.pem";
                    c.model_directory = "/nowhere";
                  },
