@@ -22,7 +22,10 @@ if(FORETOKEN_SANITIZER)
   if(FORETOKEN_SANITIZER STREQUAL "thread")
     # Protobuf's headers add members to classes under ThreadSanitizer, which the library, built without it, does not
     # know; so they are not told. The standard library is: its shared_ptr then counts in a way that can be followed.
-    target_compile_options(foretoken_options INTERFACE -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
+    set(untold -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
+    target_compile_options(foretoken_options INTERFACE ${untold})
+    # Of gRPC's templates the linker may take the copies in the generated code, and their atomics must be seen, too.
+    set(FORETOKEN_GENERATED_CODE_OPTIONS -fsanitize=thread -fno-omit-frame-pointer ${untold})
     # Abseil's flags are read with a fence, which ThreadSanitizer does not follow; whoever reads flags is not warned.
     set_property(TARGET absl::flags APPEND PROPERTY INTERFACE_COMPILE_OPTIONS -Wno-tsan)
     # Asio's fences, likewise. Its locks order what our handlers do.
@@ -37,12 +40,14 @@ if(FORETOKEN_SANITIZER)
   set(sources ${CMAKE_SOURCE_DIR}/tests/sanitizers/options.cc)
   if(FORETOKEN_SANITIZER STREQUAL "thread")
     list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/sanitizers/absl_mutex_for_tsan.cc
-      ${CMAKE_SOURCE_DIR}/tests/sanitizers/grpc_for_tsan.cc)
+      ${CMAKE_SOURCE_DIR}/tests/sanitizers/grpc_for_tsan.cc ${CMAKE_SOURCE_DIR}/tests/sanitizers/spdlog_for_tsan.cc)
   endif()
   add_library(foretoken_sanitizers OBJECT ${sources})
-  target_link_libraries(foretoken_sanitizers PUBLIC foretoken_options absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
+  target_link_libraries(foretoken_sanitizers PUBLIC foretoken_options absl::synchronization gRPC::grpc spdlog::spdlog
+    ${CMAKE_DL_LIBS})
   target_sources(foretoken_executable INTERFACE $<TARGET_OBJECTS:foretoken_sanitizers>)
-  target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc ${CMAKE_DL_LIBS})
+  target_link_libraries(foretoken_executable INTERFACE absl::synchronization gRPC::grpc spdlog::spdlog
+    ${CMAKE_DL_LIBS})
 endif()
 
 # A room is the files of one target. The file rooms.txt of the build lists the rooms: tests/rooms/rooms_test.cc checks with it

@@ -9,35 +9,17 @@
 // instrumented absl.
 //
 // TSan still does not see the operations that gRPC orders by atomics alone.
-#include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
-
-#include <cstdlib>
-#include <cstring>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "tests/sanitizers/library_function.h"
 
 namespace {
 
 // The library calls some of its own functions through the linker: AwaitWithTimeout calls AwaitWithDeadline. Only the
 // outermost call is announced.
 thread_local bool is_announced = false;
-
-// Returns the library's function with the name of `method`, which is one of the functions below. The linker gives the
-// name, because the name contains the inline namespace of the library's version.
-template <typename Method>
-Method Next(Method method) {
-  void* address;  // a pointer to a member function that is not virtual begins with the function's address
-  static_assert(sizeof(method) >= sizeof(address));
-  std::memcpy(&address, &method, sizeof(address));
-  Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_sname == nullptr) std::abort();
-  address = dlsym(RTLD_NEXT, info.dli_sname);
-  if (address == nullptr) std::abort();
-  std::memcpy(&method, &address, sizeof(address));
-  return method;
-}
 
 // `kind` is __tsan_mutex_read_lock, or 0 for writing.
 template <typename Call>
@@ -90,27 +72,27 @@ namespace absl {
 ABSL_NAMESPACE_BEGIN
 
 void Mutex::Lock() {
-  static const auto next = Next(&Mutex::Lock);
+  static const auto next = LibraryFunction(&Mutex::Lock);
   Locking(this, 0, [&] { (this->*next)(); });
 }
 
 void Mutex::Unlock() {
-  static const auto next = Next(&Mutex::Unlock);
+  static const auto next = LibraryFunction(&Mutex::Unlock);
   Unlocking(this, 0, [&] { (this->*next)(); });
 }
 
 void Mutex::ReaderLock() {
-  static const auto next = Next(&Mutex::ReaderLock);
+  static const auto next = LibraryFunction(&Mutex::ReaderLock);
   Locking(this, __tsan_mutex_read_lock, [&] { (this->*next)(); });
 }
 
 void Mutex::ReaderUnlock() {
-  static const auto next = Next(&Mutex::ReaderUnlock);
+  static const auto next = LibraryFunction(&Mutex::ReaderUnlock);
   Unlocking(this, __tsan_mutex_read_lock, [&] { (this->*next)(); });
 }
 
 bool Mutex::TryLock() {
-  static const auto next = Next(&Mutex::TryLock);
+  static const auto next = LibraryFunction(&Mutex::TryLock);
   if (is_announced) return (this->*next)();
   is_announced = true;
   constexpr unsigned kFlags = __tsan_mutex_try_lock | __tsan_mutex_not_static;
@@ -122,65 +104,65 @@ bool Mutex::TryLock() {
 }
 
 void Mutex::LockWhen(const Condition& condition) {
-  static const auto next = Next(&Mutex::LockWhen);
+  static const auto next = LibraryFunction(&Mutex::LockWhen);
   Locking(this, 0, [&] { (this->*next)(condition); });
 }
 
 // These take the lock also if the time runs out.
 bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
-  static const auto next = Next(&Mutex::LockWhenWithTimeout);
+  static const auto next = LibraryFunction(&Mutex::LockWhenWithTimeout);
   return Locking(this, 0, [&] { return (this->*next)(condition, timeout); });
 }
 
 bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
-  static const auto next = Next(&Mutex::LockWhenWithDeadline);
+  static const auto next = LibraryFunction(&Mutex::LockWhenWithDeadline);
   return Locking(this, 0, [&] { return (this->*next)(condition, deadline); });
 }
 
 void Mutex::Await(const Condition& condition) {
-  static const auto next = Next(&Mutex::Await);
+  static const auto next = LibraryFunction(&Mutex::Await);
   Waiting(this, [&] { (this->*next)(condition); });
 }
 
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
-  static const auto next = Next(&Mutex::AwaitWithTimeout);
+  static const auto next = LibraryFunction(&Mutex::AwaitWithTimeout);
   return Waiting(this, [&] { return (this->*next)(condition, timeout); });
 }
 
 bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
-  static const auto next = Next(&Mutex::AwaitWithDeadline);
+  static const auto next = LibraryFunction(&Mutex::AwaitWithDeadline);
   return Waiting(this, [&] { return (this->*next)(condition, deadline); });
 }
 
 void CondVar::Wait(Mutex* mutex) {
-  static const auto next = Next(&CondVar::Wait);
+  static const auto next = LibraryFunction(&CondVar::Wait);
   Waiting(mutex, [&] { (this->*next)(mutex); });
 }
 
 bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
-  static const auto next = Next(&CondVar::WaitWithTimeout);
+  static const auto next = LibraryFunction(&CondVar::WaitWithTimeout);
   return Waiting(mutex, [&] { return (this->*next)(mutex, timeout); });
 }
 
 bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
-  static const auto next = Next(&CondVar::WaitWithDeadline);
+  static const auto next = LibraryFunction(&CondVar::WaitWithDeadline);
   return Waiting(mutex, [&] { return (this->*next)(mutex, deadline); });
 }
 
 void Notification::Notify() {
-  static const auto next = Next(&Notification::Notify);
+  static const auto next = LibraryFunction(&Notification::Notify);
   __tsan_release(this);
   (this->*next)();
 }
 
 void Notification::WaitForNotification() const {
-  static const auto next = Next(&Notification::WaitForNotification);
+  static const auto next = LibraryFunction(&Notification::WaitForNotification);
   (this->*next)();
   __tsan_acquire(const_cast<Notification*>(this));
 }
 
 bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
-  static const auto next = Next(&Notification::WaitForNotificationWithTimeout);
+  static const auto next = LibraryFunction(&Notification::WaitForNotificationWithTimeout);
   const bool is_notified = (this->*next)(timeout);
   if (is_notified) __tsan_acquire(const_cast<Notification*>(this));
   return is_notified;

@@ -2,9 +2,10 @@
 // The options of the sanitizers, in every executable of their builds.
 //
 // The distribution's gRPC, Protobuf and Abseil are not instrumented. AddressSanitizer still sees all their heap.
-// ThreadSanitizer sees their calls of the C library, their locks (absl_mutex_for_tsan.cc) and the order of an operation
-// and its completion (grpc_for_tsan.cc). It sees neither their own reads and writes nor their atomics. So it finds
-// races in our code, but it may also report accesses that gRPC orders by atomics. The suppressions hide those reports.
+// ThreadSanitizer sees their calls of the C library, their locks (absl_mutex_for_tsan.cc) and the order of a call's
+// operations and reactions (grpc_for_tsan.cc). It sees neither their own reads and writes nor their atomics. So it
+// finds races in our code, but it may also report accesses that gRPC orders by atomics. The suppressions hide those
+// reports.
 extern "C" {
 
 const char* __asan_default_options() { return "detect_stack_use_after_return=1"; }
@@ -30,14 +31,14 @@ const char* __tsan_default_suppressions() {
       // TLS connections of gRPC's, which it passes between its threads.
       "race:libssl.so\n"
       "race:libcrypto.so\n"
-      // The logger's registry is made by the first thread that logs; the compiler's guard for that is in the library.
-      "race:spdlog::details::registry::registry\n"
       // Threads of gRPC's own, which may still run when a process ends.
       "thread:grpc_core::Thread::Thread\n"
       "called_from_lib:libabsl_cord.so\n"
       "called_from_lib:libabsl_cord_internal.so\n"
       // The order of locks that absl's deadlock detector knows, guarded by a spin lock.
       "called_from_lib:libabsl_graphcycles_internal.so\n"
+      // The shared random generators, made by the first thread that asks.
+      "called_from_lib:libabsl_random_internal_pool_urbg.so\n"
       "called_from_lib:libabsl_status.so\n"
       "called_from_lib:libabsl_strings.so\n"
       "called_from_lib:libabsl_time.so\n"
@@ -46,10 +47,7 @@ const char* __tsan_default_suppressions() {
       // allocator.
       "race:google::protobuf::internal::EpsCopyInputStream::\n"
       "race:GrpcMemoryAllocatorImpl::Shutdown\n"
-      "race:CallOpClientRecvStatus::FinishOp\n"
-      // gRPC's own parts of a call, which the last of its threads destroys; they count by an atomic.
-      "race:Impl::CallOnDone\n"
-      "race:ClientCallbackReaderWriterImpl*::MaybeFinish\n";
+      "race:CallOpClientRecvStatus::FinishOp\n";
 }
 
 }  // extern "C"

@@ -71,7 +71,8 @@ std::shared_ptr<GenerateCall> GenerateCall::Make(CallContext* context, GenerateC
 }
 
 GenerateCall::GenerateCall(CallContext* context, GenerateCallArgs args, CallTrace trace)
-    : context_(context),
+    : share_(std::move(args.share)),
+      context_(context),
       rpc_(args.rpc),
       ticket_(args.ticket),
       deadline_(DeadlineOf(*args.rpc)),
@@ -262,9 +263,6 @@ void GenerateCall::AnswerAborted() {
 }
 
 void GenerateCall::Update(absl::FunctionRef<void()> change) {
-  // gRPC ends its own use of the call, in OnDone, after its other reactions, by an atomic that ThreadSanitizer does not
-  // see. It sees that the last reference goes after this one.
-  const std::shared_ptr<GenerateCall> reference = shared_from_this();
   NextAction action;
   {
     absl::MutexLock lock(&mutex_);

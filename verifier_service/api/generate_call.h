@@ -48,7 +48,7 @@
 
 namespace foretoken::verifier {
 
-// State shared by all calls. It outlives them.
+// State shared by all calls. It outlives them, because their owner awaits them (GenerateCallArgs::share).
 struct CallContext {
   ServedModel model;
   RequestBounds bounds;
@@ -76,7 +76,8 @@ struct GenerateCallArgs {
   RpcName rpc_name;            // for metrics
   bool may_be_traced = false;  // the client is one of ours
   std::unique_ptr<CallFormat> format;
-  std::function<void()> on_done;  // runs last, after gRPC has released the call
+  std::shared_ptr<const void> share;  // gone after the call
+  std::function<void()> on_done;      // runs last, after gRPC has released the call
 };
 
 class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
@@ -161,6 +162,7 @@ class GenerateCall : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   size_t NumUnreadBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const NextAction& action);
 
+  const std::shared_ptr<const void> share_;  // first, so that it goes last
   CallContext* const context_;
   grpc::CallbackServerContext* const rpc_;  // until OnDone
   const Ticket ticket_;

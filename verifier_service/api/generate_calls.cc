@@ -114,6 +114,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
                                      .rpc_name = incoming.rpc,
                                      .may_be_traced = allowed.ok(),
                                      .format = std::move(incoming.format),
+                                     .share = calls_in_use_.Share(),
                                      .on_done = [this, ticket] {
                                        parse_queue_.Remove(ticket);  // if the call was cancelled before its turn
                                        compile_queue_.Remove(ticket);

@@ -9,7 +9,8 @@
 //                       .rpc = {"Generate"}, .format = std::make_unique<OwnFormat>(calls.bounds())});
 //
 // Errors: as generation.proto says. Threads: any.
-// Lifetime: the gRPC server shuts down before the calls are destroyed. The publisher and the engine outlive them.
+// Lifetime: the gRPC server shuts down before the calls are destroyed. The publisher and the engine outlive them. The
+// destructor waits for threads of the publisher and of gRPC that still use a call, although it is done.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/awaited_shares.h"
 #include "common/base/periodic_task.h"
 #include "verifier_service/api/call_format.h"
 #include "verifier_service/api/client_tokens.h"
@@ -101,6 +103,7 @@ class GenerateCalls {
   mutable std::mutex mutex_;
   std::condition_variable call_ended_;
   absl::flat_hash_map<Ticket, std::weak_ptr<GenerateCall>> calls_;  // until they are done
+  base::AwaitedShares calls_in_use_;
   // Last, because their threads use the members above. A parsed request may go on to be compiled, so the threads of
   // parse_queue_ end before the places and the queue of compilations do.
   CompilePlaces compile_places_;

@@ -2,7 +2,6 @@
 #include "verifier_service/proposers/projection_reader.h"
 
 #include <grpc/support/time.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -33,7 +32,7 @@ rpc::MessageBounds PieceBounds() {
 
 ProjectionReader::ProjectionReader(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted, Timeouts timeouts,
                                    Done done)
-    : channel_(channel),
+    : stub_(channel),
       bounds_(PieceBounds()),
       wanted_(std::move(wanted)),
       timeouts_(timeouts),
@@ -108,9 +107,8 @@ void ProjectionReader::ReadPiece() {
     if (is_cancelled_) context_->TryCancel();
     context = context_.get();
   }
-  grpc::TemplatedGenericStub<v1::ReadProjectionRequest, grpc::ByteBuffer>(channel_).UnaryCall(
-      context, kReadMethod, grpc::StubOptions(), &request_, &response_,
-      [this](const grpc::Status& status) { OnPiece(status); });
+  stub_.UnaryCall(context, kReadMethod, grpc::StubOptions(), &request_, &response_,
+                  [this](const grpc::Status& status) { OnPiece(status); });
 }
 
 void ProjectionReader::OnPiece(const grpc::Status& status) {

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -57,7 +58,8 @@ class ProjectionReader {
   void OnPiece(const grpc::Status& status);
   void End(absl::StatusOr<std::string> bytes);
 
-  const std::shared_ptr<grpc::Channel> channel_;
+  // One for all pieces: one for each would hold a share of the channel until after the piece has arrived.
+  grpc::TemplatedGenericStub<v1::ReadProjectionRequest, grpc::ByteBuffer> stub_;
   const rpc::MessageBounds bounds_;
   const Wanted wanted_;
   const Timeouts timeouts_;

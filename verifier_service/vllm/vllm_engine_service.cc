@@ -31,7 +31,8 @@ double SecondsSince1970() { return absl::ToDoubleSeconds(absl::Now() - absl::Uni
 // A Generate call in the contract's messages.
 class TranslatedFormat : public CallFormat {
  public:
-  TranslatedFormat(const EngineApiBounds& bounds, const ServedModel& model) : bounds_(bounds), model_(model) {}
+  TranslatedFormat(std::shared_ptr<const EngineApiBounds> bounds, const ServedModel& model)
+      : bounds_(std::move(bounds)), model_(model) {}
 
   RequestName PeekName(const grpc::ByteBuffer& bytes) const override {
     constexpr int kRequestId = engine_api::GenerateRequest::kRequestIdFieldNumber;
@@ -44,7 +45,7 @@ class TranslatedFormat : public CallFormat {
   }
   absl::StatusOr<v1::GenerateRequest> Read(const grpc::ByteBuffer& bytes) override {
     engine_api::GenerateRequest message;
-    FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_.generate, message));
+    FT_RETURN_IF_ERROR(rpc::ParseMessage(bytes, bounds_->generate, message));
     streams_ = message.stream();
     return ToOurs(std::move(message), model_);
   }
@@ -65,7 +66,8 @@ class TranslatedFormat : public CallFormat {
   size_t num_held_bytes() const override { return answers_->num_held_bytes(); }
 
  private:
-  const EngineApiBounds& bounds_;
+  // Shared, because a request may still be read after its call has ended, and then the service may end.
+  const std::shared_ptr<const EngineApiBounds> bounds_;
   const ServedModel& model_;
   bool streams_ = false;
   std::optional<AnswerTranslation> answers_;  // from Accept on
@@ -90,7 +92,7 @@ std::string DefaultsAsJson(const kernels::SamplingParams& defaults) {
 
 VllmEngineService::VllmEngineService(VllmEngineServiceParts parts)
     : calls_(*parts.calls),
-      bounds_(calls_.model()),
+      bounds_(std::make_shared<const EngineApiBounds>(calls_.model())),
       parts_(std::move(parts)),
       started_at_(absl::Now()),
       loads_({.stats = parts_.stats, .max_running_samples = parts_.max_running_samples}) {
@@ -115,7 +117,7 @@ grpc::ServerUnaryReactor* VllmEngineService::Abort(grpc::CallbackServerContext* 
        .context = context,
        .request = request,
        .response = response,
-       .bounds = &bounds_.abort},
+       .bounds = &bounds_->abort},
       [&](const engine_api::AbortRequest& message) -> absl::StatusOr<engine_api::AbortResponse> {
         FT_ASSIGN_OR_RETURN(const std::string tenant, rpc::TenantOf(rpc::NamesOf(context->client_metadata()), ""));
         return Abort(message, tenant);
@@ -141,7 +143,7 @@ grpc::ServerUnaryReactor* VllmEngineService::HealthCheck(grpc::CallbackServerCon
        .context = context,
        .request = request,
        .response = response,
-       .bounds = &bounds_.health_check},
+       .bounds = &bounds_->health_check},
       [&](const engine_api::HealthCheckRequest&) -> absl::StatusOr<engine_api::HealthCheckResponse> {
         engine_api::HealthCheckResponse answer;
         answer.set_healthy(parts_.is_healthy());
@@ -158,7 +160,7 @@ grpc::ServerUnaryReactor* VllmEngineService::GetModelInfo(grpc::CallbackServerCo
        .context = context,
        .request = request,
        .response = response,
-       .bounds = &bounds_.get_model_info},
+       .bounds = &bounds_->get_model_info},
       [&](const engine_api::GetModelInfoRequest&) {
         return absl::StatusOr<engine_api::GetModelInfoResponse>(DescribeModel());
       });
@@ -190,7 +192,7 @@ grpc::ServerUnaryReactor* VllmEngineService::GetServerInfo(grpc::CallbackServerC
        .context = context,
        .request = request,
        .response = response,
-       .bounds = &bounds_.get_server_info},
+       .bounds = &bounds_->get_server_info},
       [&](const engine_api::GetServerInfoRequest&) {
         return absl::StatusOr<engine_api::GetServerInfoResponse>(DescribeServer());
       });
@@ -217,7 +219,7 @@ grpc::ServerUnaryReactor* VllmEngineService::GetLoads(grpc::CallbackServerContex
        .context = context,
        .request = request,
        .response = response,
-       .bounds = &bounds_.get_loads},
+       .bounds = &bounds_->get_loads},
       [&](const engine_api::GetLoadsRequest& message) {
         return absl::StatusOr<engine_api::GetLoadsResponse>(DescribeLoads(message));
       });
@@ -236,7 +238,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* VllmEngineService::GetTokenizer(grpc
                                                                             const grpc::ByteBuffer* request) {
   absl::Status status = calls_.CheckClient(*context);
   engine_api::GetTokenizerRequest message;
-  if (status.ok()) status = rpc::ParseMessage(*request, bounds_.get_tokenizer, message);
+  if (status.ok()) status = rpc::ParseMessage(*request, bounds_->get_tokenizer, message);
   if (status.ok()) status = parts_.tokenizer.status();
   const Ticket ticket = calls_.NewTicket();
   return new TokenizerStream(

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -70,7 +71,7 @@ class VllmEngineService : public RawVllmEngine<engine_api::VllmEngine::Service> 
   engine_api::GetLoadsResponse DescribeLoads(const engine_api::GetLoadsRequest& request);
 
   GenerateCalls& calls_;
-  const EngineApiBounds bounds_;
+  const std::shared_ptr<const EngineApiBounds> bounds_;
   const VllmEngineServiceParts parts_;
   const absl::Time started_at_;
   std::atomic<double> last_receive_timestamp_{0};  // seconds since 1970
