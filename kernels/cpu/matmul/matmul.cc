@@ -184,7 +184,7 @@ void CheckShapes(const MatMulArgs& args) {
 
 const MatMulKernel& KernelOf(Isa isa, const IntegerPanels* integers) {
   if (integers != nullptr) {
-    if (isa == Isa::kAmx && integers->int8_rows) return AmxIntegerKernel();
+    if (isa == Isa::kAmx && integers->int8_rows) return AmxIntegerKernel(*integers);
     if (HasAvx512Integers(isa, integers->int8_rows)) return Avx512IntegerKernel(*integers);
     if (isa == Isa::kBaseline || !integers->int8_rows) return HighwayIntegerKernel(*integers);
     return isa == Isa::kAvxVnni ? AvxVnniIntegerKernel(*integers) : Avx2IntegerKernel(*integers);

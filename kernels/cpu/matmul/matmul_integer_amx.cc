@@ -31,8 +31,9 @@ namespace {
 
 HWY_EXPORT(MultiplyOnTiles);
 
-// To widen a group costs as many instructions as the dots of about three rows.
-constexpr int64_t kMinTileRows = 4;
+// As measured (docs/benchmarks.md): what comes back from the tiles to be scaled costs more than they save where groups
+// are short, and the widened codes must serve many rows.
+constexpr int64_t kMinGroupSize = 64, kMinTileRows = 12;
 
 void Multiply(const MatMulTile& tile) {
   if (tile.num_rows < kMinTileRows) return Avx512IntegerKernel(*tile.integers).multiply(tile);
@@ -49,7 +50,8 @@ MatMulTileShape TileShape(int64_t num_rows) {
 
 }  // namespace
 
-const MatMulKernel& AmxIntegerKernel() {
+const MatMulKernel& AmxIntegerKernel(const IntegerPanels& panels) {
+  if (panels.group_size < kMinGroupSize) return Avx512IntegerKernel(panels);
   static constexpr MatMulKernel kKernel = {.packed_bytes_per_input = 1,
                                            .packed_bytes_per_group = sizeof(RowGroup),
                                            .tile_shape = TileShape,
@@ -65,7 +67,7 @@ const MatMulKernel& AmxIntegerKernel() {
 
 namespace foretoken::kernels::cpu {
 
-const MatMulKernel& AmxIntegerKernel() { FT_CHECK(false); }
+const MatMulKernel& AmxIntegerKernel(const IntegerPanels& /*panels*/) { FT_CHECK(false); }
 
 }  // namespace foretoken::kernels::cpu
 

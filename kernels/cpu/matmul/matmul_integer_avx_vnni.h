@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Panels of integers and rows of int8, by AVX-VNNI's dots of bytes: for processors that have VNNI without AVX-512, as
-// Intel's for desktops have since 2021. No such processor has run it yet: tests run it on an emulation of the dot.
+// Intel's for desktops have since 2021. Tests also run it on an emulation of the dot.
 #pragma once
 
 #include "kernels/cpu/matmul/integer_panels.h"
