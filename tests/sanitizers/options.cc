@@ -4,8 +4,8 @@
 // The distribution's gRPC, Protobuf and Abseil are not instrumented. AddressSanitizer still sees all their heap.
 // ThreadSanitizer sees their calls of the C library, their locks (absl_mutex_for_tsan.cc) and the order of a call's
 // operations and reactions (grpc_for_tsan.cc). It sees neither their own reads and writes nor their atomics. So it
-// finds races in our code, but it may also report accesses that gRPC orders by atomics. The suppressions hide those
-// reports.
+// finds races in our code, but it may also report accesses that gRPC orders by atomics. The suppressions below
+// hide such reports.
 extern "C" {
 
 const char* __asan_default_options() { return "detect_stack_use_after_return=1"; }

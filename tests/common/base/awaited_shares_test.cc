@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <thread>
-#include <utility>
 
 namespace foretoken::base {
 namespace {
