@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
+#include "common/rpc/status.h"
+#include "common/rpc/tls.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -88,18 +90,26 @@ class Security : public ::testing::Test {
         .certificate = mounted.certificate(), .key = mounted.key(), .ca = mounted.ca(), .refresh = absl::Seconds(1)};
     return options;
   }
-  static absl::Status Generate(client::GenerationClient& client) {
+  static v1::GenerateRequest ShortRequest() {
     v1::GenerateRequest request;
     request.set_text("def f():");
     request.mutable_stopping()->set_max_tokens(4);
-    return client.Generate(request).status();
+    return request;
   }
-  // With a connection of its own, as its certificate is now.
+  static absl::Status Generate(client::GenerationClient& client) { return client.Generate(ShortRequest()).status(); }
+  // On a connection of its own, with the certificate as it is now. A handshake that fails fails the call.
   absl::Status GenerateAnew(const MountedCertificate& mounted) const {
-    client::ConnectOptions options = Options(mounted);
-    options.connect_timeout_ms = 20'000;
-    auto client = client::GenerationClient::Connect(options);
-    return client.ok() ? Generate(*client) : client.status();
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    const auto credentials = rpc::ChannelCredentials(Options(mounted).tls, /*is_secure=*/true).value();
+    const auto stub =
+        v1::GenerationService::NewStub(grpc::CreateCustomChannel(verifier_.address(), credentials, arguments));
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", kToken));
+    const auto reader = stub->Generate(&context, ShortRequest());
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) continue;
+    return rpc::FromGrpc(reader->Finish());
   }
 
   // Returns when the service shows its newest certificate to new connections.
