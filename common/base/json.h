@@ -7,6 +7,7 @@
 // Errors: INVALID_ARGUMENT with the source.
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -23,8 +24,12 @@ inline constexpr int kMaxJsonDepth = 64;
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
                                          const nlohmann::json::parser_callback_t& inspect = nullptr);
 
-// The same for JSON whose objects keep the order of the text.
-absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source);
+inline constexpr int kAnyNames = std::numeric_limits<int>::max();
+
+// The same for JSON whose objects keep the order of the text. Such an object looks for a name among all of its names,
+// so that N names take the time of N^2: objects with more than `max_names` are refused.
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source,
+                                                        int max_names = kAnyNames);
 
 // Parses a whole file of at most kMaxReadBytes. Errors also as ReadFile.
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);

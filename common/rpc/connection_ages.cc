@@ -9,6 +9,8 @@ namespace {
 // gRPC's choice is within a tenth of the limit. The first call comes after the connection, so some more is subtracted.
 constexpr double kLeastShare = 0.85, kMostShare = 1.1;
 constexpr size_t kMinSweepSize = 64;
+// A stranger can make connections without end, each with a refused call.
+constexpr size_t kMaxSwept = 32768;
 
 }  // namespace
 
@@ -23,6 +25,9 @@ void ConnectionAges::BeginCall(const std::string& peer, Clock::time_point now) {
   const absl::MutexLock lock(&mutex_);
   if (connections_.size() >= sweep_size_) {
     absl::erase_if(connections_, [&](const auto& entry) { return IsOver(entry.second, now); });
+    if (connections_.size() > kMaxSwept) {
+      absl::erase_if(connections_, [](const auto& entry) { return entry.second.num_calls == 0; });
+    }
     sweep_size_ = std::max(kMinSweepSize, 2 * connections_.size());
   }
   Connection& connection = connections_.try_emplace(peer, Connection{.began = now}).first->second;

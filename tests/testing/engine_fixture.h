@@ -171,7 +171,7 @@ class EngineFixture : public ::testing::Test {
       EXPECT_FALSE(result.finish_reason.has_value()) << "an output after the completion";
       EXPECT_EQ(output.token_ids.size(), output.text_ends.size());
       EXPECT_EQ(output.token_ids.size(), output.speculated.size());
-      if (output.prompt.has_value()) ExpectNoTokens(output.ticket);
+      if (output.prompt.has_value()) ExpectNothingOf(output.ticket);
       result.token_ids.insert(result.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
       result.text += output.text;
       for (auto& report : output.steps) reports_[{output.ticket, output.sample_index}].push_back(std::move(report));
@@ -185,10 +185,10 @@ class EngineFixture : public ::testing::Test {
     }
   }
 
-  // The report of the prompt comes before the tokens of all samples.
-  void ExpectNoTokens(verifier::Ticket ticket) const {
+  // The report of the prompt comes before all else of all samples.
+  void ExpectNothingOf(verifier::Ticket ticket) const {
     for (auto it = results_.lower_bound({ticket, 0}); it != results_.end() && it->first.first == ticket; ++it) {
-      EXPECT_TRUE(it->second.token_ids.empty()) << "sample " << it->first.second;
+      EXPECT_EQ(it->second, Result()) << "sample " << it->first.second;
     }
   }
 

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/chat/chat_template.h"
 #include "common/rpc/status.h"
+#include "verifier_service/api/request_bounds.h"
 #include "verifier_service/api/request_conversion.h"
 
 namespace foretoken::verifier {
@@ -25,7 +26,7 @@ absl::Status Invalid(absl::string_view field, const Parts&... why) {
 }
 
 absl::StatusOr<OrderedJson> ParseField(const std::string& text, const std::string& field) {
-  absl::StatusOr<OrderedJson> json = base::ParseOrderedJson(text, field);
+  absl::StatusOr<OrderedJson> json = base::ParseOrderedJson(text, field, kMaxJsonNames);
   if (json.ok()) return json;
   return Invalid(field, absl::StripPrefix(json.status().message(), absl::StrCat(field, ": ")));
 }

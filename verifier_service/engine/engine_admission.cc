@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's admission: from the line into the batch, or out, where the deadline is too near or the queue too full.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "verifier_service/engine/engine.h"
@@ -29,12 +31,12 @@ absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wai
 }
 
 // Ends waiting requests of tenants above their shares until the queue is within its bounds. The last request of a
-// tenant has waited least, or has the lowest priority. A tenant whose requests are all being parsed is asked again in
-// the next step.
+// tenant has waited least, or has the lowest priority. A tenant whose requests are all being parsed or have all begun
+// can give nothing now.
 void Engine::ShedExcess() {
-  while (const std::optional<std::string> tenant = queue_.FurthestAboveShare()) {
+  const auto can_give = [this](absl::string_view tenant) { return scheduler_.LastUnbegun(tenant) != nullptr; };
+  while (const std::optional<std::string> tenant = queue_.FurthestAboveShare(can_give)) {
     const std::shared_ptr<ActiveRequest> last = scheduler_.LastUnbegun(*tenant);
-    if (last == nullptr) return;
     Fail(*last, base::Passing(base::WithReason(
                     absl::ResourceExhaustedError("the queue is full, and the request left its place to a tenant that "
                                                  "has less than its share"),
@@ -62,7 +64,7 @@ bool Engine::AdmitSome() {
   bool has_refused = false;
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
   for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
-    sequence->began = now;
+    const bool is_first_time = std::exchange(sequence->began, now) == absl::InfinitePast();
     if (sequence->is_finished) continue;       // its request has just been refused
     if (sequence->output.began.has_value()) {  // the request has just left the queue
       const absl::Status in_time = CheckDeadline(sequence->request().deadline,
@@ -73,7 +75,7 @@ bool Engine::AdmitSome() {
         continue;
       }
     }
-    if (sequence->num_generated() == 0) {
+    if (is_first_time) {  // later its own rows may be there
       sequence->usage.num_cached_tokens = sequence->num_computed;
       own_stats_.num_cached_tokens += sequence->num_computed;
     }

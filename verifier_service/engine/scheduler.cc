@@ -23,12 +23,13 @@ std::span<const int32_t> ContextOf(const WaitingLine::Entry& entry) {
 
 bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
   // A later sample waits until the first sample has computed the prompt, and then shares its blocks. Where the prompt
-  // is reported, it waits in any case, because the report comes before the tokens of all samples.
+  // is reported, it waits for the report, which comes before all else of all samples.
   const OutputRequest& output = entry.active->request->output;
   const bool is_reported = output.echo || output.num_prompt_logprobs.has_value();
   if (!options_.enable_prefix_cache && !is_reported) return false;
   const auto num_prompt = static_cast<int32_t>(entry.active->request->prompt.size());
-  return std::ranges::any_of(entry.active->sequences, [num_prompt](const Sequence* other) {
+  return std::ranges::any_of(entry.active->sequences, [&](const Sequence* other) {
+    if (is_reported && !other->prompt_reported) return other != entry.preempted;
     const bool is_running = !other->blocks.empty();
     return is_running && other->num_computed + 1 < num_prompt;
   });
@@ -64,12 +65,15 @@ std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::E
   const std::span<const int32_t> token_ids = ContextOf(entry);
   const bool is_prompt_reported =
       entry.preempted != nullptr ? entry.preempted->prompt_reported : entry.active->num_begun > 0;
-  // The last token is always computed, because its row draws the next token. Prompt log-probabilities need every row.
-  const bool may_share =
-      options_.enable_prefix_cache && !(request.output.num_prompt_logprobs.has_value() && !is_prompt_reported);
+  // The last token is always computed, because its row draws the next token. Prompt log-probabilities need every row,
+  // but a preempted sequence keeps those that it has.
+  size_t num_shareable = token_ids.size() - 1;
+  if (request.output.num_prompt_logprobs.has_value() && !is_prompt_reported) {
+    num_shareable = std::min(num_shareable, entry.preempted != nullptr ? entry.preempted->prompt_logprobs.size() : 0);
+  }
   Context context;
-  if (may_share) {
-    model::BlockPool::Prefix prefix = pool_.Find(request.tenant, token_ids.first(token_ids.size() - 1));
+  if (options_.enable_prefix_cache) {
+    model::BlockPool::Prefix prefix = pool_.Find(request.tenant, token_ids.first(num_shareable));
     context = {.blocks = std::move(prefix.blocks), .prefix = prefix.last};
     context.num_cached_blocks = static_cast<int32_t>(context.blocks.size());
   }

@@ -70,7 +70,7 @@ struct Sequence {
   int32_t num_registered_blocks = 0;  // full blocks in the prefix cache
 
   // Times, on the engine's clock
-  absl::Time began;                                    // the last time it began to run
+  absl::Time began = absl::InfinitePast();             // the last time it began to run
   absl::Time first_token_at = absl::InfiniteFuture();  // when the first token was known
 
   // Speculation

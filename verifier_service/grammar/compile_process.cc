@@ -253,7 +253,9 @@ absl::StatusOr<std::string> CompileProcess::Compile(const GrammarSource& source)
     return answer.status();
   }
   if (answer->kind == kGrammar) return std::move(answer->bytes);
-  if (answer->kind == kRefusal) return absl::InvalidArgumentError(answer->bytes);
+  if (answer->kind == kRefusal) {
+    return absl::InvalidArgumentError(absl::string_view(answer->bytes).substr(0, kMaxRefusalBytes));
+  }
   if (answer->kind == kFault) return absl::UnavailableError(answer->bytes);
   return base::WithReason(
       absl::InvalidArgumentError(absl::StrCat(

@@ -18,6 +18,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -34,6 +35,9 @@ struct CompileLimits {
   int64_t max_memory_bytes = int64_t{512} << 20;
   int64_t max_grammar_bytes = int64_t{64} << 20;  // serialized, because the verifier has to parse it
 };
+
+// A longer reason of a refusal is cut: XGrammar's quote parts of the text, of any length.
+inline constexpr size_t kMaxRefusalBytes = 1024;
 
 // The argument with which a program runs as the compile process.
 inline constexpr char kServeGrammarsArgument[] = "--serve_grammars_to_parent";

@@ -14,7 +14,7 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr int64_t kEntryBytes = 512;  // of an entry without its grammar
+constexpr int64_t kEntryBytes = 512 + kMaxRefusalBytes;  // of an entry without its grammar
 
 std::string KeyOf(const GrammarSource& source) {
   base::Sha256 digest;

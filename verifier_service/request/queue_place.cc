@@ -42,10 +42,10 @@ const QueueSpace::Bound QueueSpace::kTokens = {"max_queued_tokens", &QueueLoad::
 QueueSpace::QueueSpace(const QueueLoad& most, TenantShares tenants) : most_(most), shares_(std::move(tenants)) {}
 
 absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes, absl::string_view tenant_name, int64_t num_samples) {
+  const int64_t num_tokens = NumCountedTokens(num_bytes / kBytesPerToken);
   absl::MutexLock lock(&mutex_);
   Tenant& tenant = Hold(tenant_name);
-  const std::pair<const Bound&, int64_t> parts[] = {
-      {kRequests, 1}, {kSamples, num_samples}, {kTokens, num_bytes / kBytesPerToken}};
+  const std::pair<const Bound&, int64_t> parts[] = {{kRequests, 1}, {kSamples, num_samples}, {kTokens, num_tokens}};
   for (size_t i = 0; i < std::size(parts); ++i) {
     const absl::Status added = Add(parts[i].first, parts[i].second, tenant);
     if (added.ok()) continue;
@@ -55,7 +55,7 @@ absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes, absl::string_v
   }
   QueuePlace place(this, &tenant);
   place.num_samples_ = num_samples;
-  place.num_tokens_ = num_bytes / kBytesPerToken;
+  place.num_tokens_ = num_tokens;
   return place;
 }
 
@@ -77,7 +77,7 @@ int64_t QueueSpace::NumAhead(int32_t priority, absl::string_view tenant_name) co
   return std::accumulate(num_by_priority.begin() + kMaxPriority + priority, num_by_priority.end(), int64_t{0});
 }
 
-std::optional<std::string> QueueSpace::FurthestAboveShare() const {
+std::optional<std::string> QueueSpace::FurthestAboveShare(const CanGive& can_give) const {
   absl::MutexLock lock(&mutex_);
   if (num_waiting_tenants_ < 2) return std::nullopt;
   for (const Bound* bound : {&kRequests, &kSamples, &kTokens}) {
@@ -86,11 +86,14 @@ std::optional<std::string> QueueSpace::FurthestAboveShare() const {
     const auto load_per_weight = [&](const Tenant& tenant) {
       return static_cast<double>(tenant.load.*bound->field) / tenant.weight;
     };
-    const Tenant* furthest = tenants_.begin()->second.get();
+    const Tenant* furthest = nullptr;
+    double most_per_weight = most / waiting_weights_;  // a share's
     for (const auto& [name, tenant] : tenants_) {
-      if (load_per_weight(*tenant) > load_per_weight(*furthest)) furthest = tenant.get();
+      if (load_per_weight(*tenant) <= most_per_weight || !can_give(name)) continue;
+      furthest = tenant.get();
+      most_per_weight = load_per_weight(*tenant);
     }
-    if (load_per_weight(*furthest) > most / waiting_weights_) return furthest->name;
+    if (furthest != nullptr) return furthest->name;
   }
   return std::nullopt;
 }
@@ -192,8 +195,9 @@ absl::Status QueuePlace::Fill(const QueuedRequest& request) {
   Count(true);
   FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kSamples, request.num_samples, *tenant_));
   num_samples_ = request.num_samples;
-  FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kTokens, request.num_tokens, *tenant_));
-  num_tokens_ = request.num_tokens;
+  const int64_t num_tokens = space_->NumCountedTokens(request.num_tokens);
+  FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kTokens, num_tokens, *tenant_));
+  num_tokens_ = num_tokens;
   priority_ = request.priority;
   CountPriority(1);
   return absl::OkStatus();

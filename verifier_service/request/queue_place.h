@@ -14,13 +14,16 @@
 // the queue is within its bounds again. The queue forgets a tenant without places.
 //
 // Errors: RESOURCE_EXHAUSTED with the bound, QUEUE_FULL or TENANT_QUEUE_FULL. A request that is larger than a bound
-// fits while no other request waits, so that no request is refused forever. Cost: O(1) in the number of requests;
+// fits while no other request waits, so that no request is refused forever. Its tokens then count as many as the bound,
+// so that other tenants still get their places. Cost: O(1) in the number of requests;
 // FurthestAboveShare looks at every tenant. Threads: a QueueSpace from any; a QueuePlace one at a time. The space
 // outlives its places.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,8 +66,10 @@ class QueueSpace {
   // The tenant's waiting requests with this priority or a higher one. Requests whose priority is not known yet do not
   // count.
   int64_t NumAhead(int32_t priority, absl::string_view tenant = {}) const;
-  // Returns the tenant that must give places back, because the queue is beyond a bound and several tenants wait.
-  std::optional<std::string> FurthestAboveShare() const;
+  using CanGive = std::function<bool(absl::string_view tenant)>;
+  // Returns the tenant that must give places back, because the queue is beyond a bound and several tenants wait: the
+  // one furthest above its share among those that can. `can_give` calls no QueueSpace.
+  std::optional<std::string> FurthestAboveShare(const CanGive& can_give) const;
 
  private:
   friend class QueuePlace;
@@ -83,6 +88,7 @@ class QueueSpace {
     std::array<int32_t, 2 * kMaxPriority + 1> num_by_priority{};  // from -kMaxPriority on
   };
 
+  int64_t NumCountedTokens(int64_t num_tokens) const { return std::min(num_tokens, most_.num_tokens); }
   Tenant& Hold(absl::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LetGo(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Add(const Bound& bound, int64_t number, Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -72,7 +72,7 @@ void AnswerTranslation::HoldPrompt(const v1::PromptOutput& prompt) {
     if (top != nullptr) AddTop(position, *top);
   }
   is_prompt_whole_ = !prompt.awaiting_more();
-  num_held_bytes_ += prompt.ByteSizeLong();
+  num_prompt_bytes_ += prompt.ByteSizeLong();
 }
 
 template <typename Message>
@@ -122,7 +122,7 @@ void AnswerTranslation::Add(const v1::GenerateResponse& response) {
     ready_.push_back(std::move(sample.complete));
   } else {
     Complete(response, sample);
-    num_held_bytes_ += response.ByteSizeLong();
+    num_output_bytes_ += response.ByteSizeLong();
     if (num_ended_ < options_.num_samples) return;
     for (Sample& ended : samples_) ready_.push_back(std::move(ended.complete));
   }
@@ -133,10 +133,11 @@ std::optional<engine_api::GenerateResponse> AnswerTranslation::Take() {
   engine_api::GenerateResponse message = std::move(ready_.front());
   ready_.pop_front();
   message.has_chunk() ? AddPrompt(*message.mutable_chunk()) : AddPrompt(*message.mutable_complete());
-  if (ready_.empty() && num_ended_ == options_.num_samples) {
+  if (std::ranges::all_of(samples_, &Sample::has_prompt)) {
     prompt_.reset();
-    num_held_bytes_ = 0;
+    num_prompt_bytes_ = 0;
   }
+  if (ready_.empty() && num_ended_ == options_.num_samples) num_output_bytes_ = 0;
   return message;
 }
 

@@ -44,7 +44,7 @@ class AnswerTranslation {
   // Makes the next message; unset if there is none yet.
   std::optional<engine_api::GenerateResponse> Take();
   // Approximate size of what the translation holds.
-  size_t num_held_bytes() const { return num_held_bytes_; }
+  size_t num_held_bytes() const { return num_prompt_bytes_ + num_output_bytes_; }
 
  private:
   struct Sample {
@@ -62,10 +62,10 @@ class AnswerTranslation {
   const AnswerOptions options_;
   std::vector<Sample> samples_;                      // [num_samples]
   std::deque<engine_api::GenerateResponse> ready_;   // without the prompt's log-probabilities
-  std::optional<engine_api::InputLogProbs> prompt_;  // until every message was taken
+  std::optional<engine_api::InputLogProbs> prompt_;  // until every sample has had it
   bool is_prompt_whole_ = false;
   int32_t num_ended_ = 0;
-  size_t num_held_bytes_ = 0;
+  size_t num_prompt_bytes_ = 0, num_output_bytes_ = 0;
 };
 
 }  // namespace foretoken::verifier

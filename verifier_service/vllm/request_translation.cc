@@ -141,7 +141,7 @@ absl::Status TranslateOutput(const engine_api::SamplingParams& from, v1::OutputO
 // Returns XGrammar's. A text of neither form stays as it is, because the check of ours says what is wrong with it.
 std::string NewTag(std::string tag) {
   using Json = nlohmann::ordered_json;  // properties come in the schema's order
-  const absl::StatusOr<Json> old = base::ParseOrderedJson(tag, "structural_tag");
+  const absl::StatusOr<Json> old = base::ParseOrderedJson(tag, "structural_tag", kMaxJsonNames);
   if (!old.ok() || !old->is_object() || old->contains("format")) return tag;
   if (!old->contains("structures") || !(*old)["structures"].is_array() || !old->contains("triggers")) return tag;
   Json tags = Json::array();

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 #include "common/base/version.h"
 #include "common/rpc/call_names.h"
 #include "common/rpc/parse_message.h"
@@ -94,7 +95,7 @@ VllmEngineService::VllmEngineService(VllmEngineServiceParts parts)
     : calls_(*parts.calls),
       bounds_(std::make_shared<const EngineApiBounds>(calls_.model())),
       parts_(std::move(parts)),
-      started_at_(absl::Now()),
+      started_at_(SteadyNow()),
       loads_({.stats = parts_.stats, .max_running_samples = parts_.max_running_samples}) {
   for (const char* method : kMethods) calls_.metrics().Announce({.rpc = method, .api = kApi});
 }
@@ -202,7 +203,7 @@ engine_api::GetServerInfoResponse VllmEngineService::DescribeServer() const {
   engine_api::GetServerInfoResponse info;
   info.set_active_requests(static_cast<uint32_t>(calls_.num_running()));
   info.set_last_receive_timestamp(last_receive_timestamp_);
-  info.set_uptime_seconds(absl::ToDoubleSeconds(absl::Now() - started_at_));
+  info.set_uptime_seconds(absl::ToDoubleSeconds(SteadyNow() - started_at_));
   info.set_server_type("foretoken");
   info.set_data_parallel_size(1);
   info.set_block_size(kernels::kKvBlockSize);

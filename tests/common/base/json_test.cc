@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::base {
@@ -35,8 +36,26 @@ TEST(ParseJson, CountsNoBracketsInsideStrings) {
 }
 
 TEST(ParseJson, NamesTheSourceOfTextThatIsNotJson) {
-  for (const char* text : {"", "{", "]", "\"", "\"\\", "[1,]"}) {
+  for (const char* text : {"", "{", "]", "]]:", "\"", "\"\\", "[1,]"}) {
     EXPECT_EQ(ParseJson(text, "x.json").status(), absl::InvalidArgumentError("x.json: not valid JSON")) << text;
+  }
+}
+
+std::string ObjectOf(int num_names) {
+  std::string object = "{";
+  for (int i = 0; i < num_names; ++i) absl::StrAppend(&object, i == 0 ? "" : ",", "\"", i, "\":\":\"");
+  return object + "}";
+}
+
+// Else a text of a megabyte takes a thread for a minute.
+TEST(ParseOrderedJson, AcceptsObjectsOfTheMostNamesAndNoMore) {
+  constexpr int kMost = 1000;
+  const std::string most = ObjectOf(kMost), more = ObjectOf(kMost + 1);
+  EXPECT_TRUE(ParseOrderedJson(absl::StrCat("[", most, ",{\"a\":", most, ",\"b\":", most, "}]"), "x.json", kMost).ok());
+  for (const std::string& text : {more, absl::StrCat("{\"a\":[", most, ",", more, "]}")}) {
+    EXPECT_EQ(ParseOrderedJson(text, "x.json", kMost).status(),
+              absl::InvalidArgumentError("x.json: expected JSON objects of at most 1000 names, got one with more"));
+    EXPECT_TRUE(ParseOrderedJson(text, "x.json").ok());
   }
 }
 

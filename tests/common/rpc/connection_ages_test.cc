@@ -3,6 +3,8 @@
 // every answer.
 #include "common/rpc/connection_ages.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -51,6 +53,19 @@ TEST(ConnectionAges, ConnectionsThatAreOverAreForgotten) {
   }
   EXPECT_LE(ages.num_connections(), 300u);
   EXPECT_TRUE(ages.EndCall("long", At(10'000)));
+}
+
+TEST(ConnectionAges, ItRemembersABoundedNumberOfIdleConnections) {
+  ConnectionAges ages(absl::Seconds(100));
+  ages.BeginCall("busy", At(0));
+  size_t most = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    ages.BeginCall(absl::StrCat(i), At(1));
+    ages.EndCall(absl::StrCat(i), At(1));
+    most = std::max(most, ages.num_connections());
+  }
+  EXPECT_LE(most, 65'537u);
+  EXPECT_TRUE(ages.EndCall("busy", At(99)));
 }
 
 }  // namespace

@@ -120,6 +120,10 @@ TEST(ChatConversion, NamesTheField) {
             "chat.messages[0].fields_json: expected no \"role\", because role is set");
   EXPECT_EQ(Error(R"(chat { messages { role: "user" content: "x" fields_json: '{"content": "y"}' } })"),
             "chat.messages[0].fields_json: expected no \"content\", because content is set");
+  std::string names;
+  for (int i = 0; i <= 1024; ++i) absl::StrAppend(&names, i == 0 ? "" : ",", "\"", i, "\":0");
+  EXPECT_EQ(Error(absl::StrCat("chat { messages { role: 'user' fields_json: '{", names, "}' } }")),
+            "chat.messages[0].fields_json: expected JSON objects of at most 1024 names, got one with more");
   EXPECT_EQ(Error(R"(chat { messages { role: "user" } tools_json: "{}" })"),
             "chat.tools_json: expected a JSON array, got another value");
   for (const char* name : {"messages", "tools", "bos_token", "add_generation_prompt"}) {

@@ -19,10 +19,12 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::Contains;
 using testing::EngineOptions;
 using testing::Guess;
 using ::testing::HasSubstr;
 using testing::InProcessProposers;
+using ::testing::Not;
 using testing::Random;
 using testing::Result;
 using testing::Results;
@@ -65,6 +67,23 @@ TEST_F(EngineTest, TheReportOfAPromptComesFirstWithAndWithoutThePrefixCache) {
     const Results results = Generate({request}, none, {.config = {.enable_prefix_cache = enable_prefix_cache}});
     EXPECT_EQ(results.at({request.ticket, 0}).prompt_logprobs.size(), request.prompt.size() - 1);
     EXPECT_FALSE(results.at({request.ticket, 1}).token_ids.empty());
+  }
+}
+
+// One step computes the prompt, and the second sample ends at its first token.
+TEST_F(EngineTest, TheReportOfAShortPromptComesBeforeAnotherSamplesEnd) {
+  GenerationRequest request = Request("def", 1.0f, 4);
+  request.prompt.resize(1);
+  request.num_samples = 2;
+  request.output.echo = true;
+  InProcessProposers none;
+  const Results whole = Generate({request}, none);
+  const int32_t stop = whole.at({request.ticket, 1}).token_ids.front();
+  ASSERT_THAT(whole.at({request.ticket, 0}).token_ids, Not(Contains(stop)));
+  request.stop.stop_token_ids = {stop};
+  for (const bool enable_prefix_cache : {true, false}) {
+    const Results results = Generate({request}, none, {.config = {.enable_prefix_cache = enable_prefix_cache}});
+    EXPECT_EQ(results.at({request.ticket, 1}).matched_stop_token_id, stop);
   }
 }
 

@@ -92,6 +92,27 @@ TEST_F(SchedulerTest, WithoutBlocksTheYoungestIsPreemptedAndComesBack) {
   EXPECT_EQ(scheduler.num_preempted(), 0);
 }
 
+TEST_F(SchedulerTest, APreemptedSampleKeepsTheRowsWhoseLogProbabilitiesItHas) {
+  Scheduler scheduler({.max_running = 2}, 6);
+  GenerationRequest reported = Request("b", 4);
+  reported.output.num_prompt_logprobs = 1;
+  Enqueue(scheduler, Request("a", 2));
+  Enqueue(scheduler, reported);
+  ASSERT_THAT(Admit(scheduler), ElementsAre("a", "b"));
+  Sequence& sequence = *scheduler.running()[1];
+  EXPECT_EQ(sequence.num_computed, 0);
+  sequence.num_computed = 3 * kBlockTokens;
+  sequence.prompt_logprobs.resize(3 * kBlockTokens - 1);
+  scheduler.CacheAndTrim(sequence);
+  Decode(*scheduler.running()[0], 1);
+  scheduler.ReserveRoots(At(2));
+  ASSERT_EQ(scheduler.num_preempted(), 1);
+  scheduler.running()[0]->is_finished = true;
+  scheduler.RemoveFinished([](Sequence&) {});
+  ASSERT_THAT(Admit(scheduler), ElementsAre("b"));
+  EXPECT_EQ(scheduler.running()[0]->num_computed, 2 * kBlockTokens);
+}
+
 TEST_F(SchedulerTest, ALowPriorityIsPreemptedBeforeAYoungSample) {
   Scheduler scheduler({.max_running = 2, .enable_prefix_cache = false}, 4);
   Enqueue(scheduler, Request("low", 2, -5));

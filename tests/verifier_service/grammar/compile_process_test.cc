@@ -111,6 +111,15 @@ TEST(CompileProcess, AGrammarThatIsTooLargeToSendIsRefused) {
 }
 
 // The kill may come to the process before or after the next text has been sent.
+TEST(CompileProcess, ARefusalThatQuotesTheTextIsShort) {
+  CompileProcess process(kProgram, testing::ByteTokens(), {});
+  const std::string name(1 << 20, 'a');
+  const absl::Status refused = process.Compile({.kind = GrammarKind::kEbnf, .text = "root ::= " + name}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("aaa"));
+  EXPECT_LE(refused.message().size(), kMaxRefusalBytes);
+}
+
 TEST(CompileProcess, AKillBetweenTwoTextsFailsNeither) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};

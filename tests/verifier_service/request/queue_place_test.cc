@@ -18,6 +18,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
+std::optional<std::string> FurthestAboveShare(const QueueSpace& space, const std::string& but = "nobody") {
+  return space.FurthestAboveShare([&](absl::string_view tenant) { return tenant != but; });
+}
+
 class QueuePlaceTest : public ::testing::Test {
  protected:
   QueuePlace Filled(int64_t num_samples, int64_t num_tokens) {
@@ -123,15 +127,15 @@ TEST_F(QueuePlaceTest, ATenantBelowItsShareGetsAPlaceInAFullQueue) {
   };
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(reserve("flood"));
   EXPECT_FALSE(reserve("flood"));
-  EXPECT_EQ(space.FurthestAboveShare(), std::nullopt);
+  EXPECT_EQ(FurthestAboveShare(space), std::nullopt);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(reserve("other")) << i;
   EXPECT_FALSE(reserve("other")) << "it has half of the places";
   EXPECT_EQ(space.num_tenants(), 2);
   for (int i = 0; i < 4; ++i) {
-    EXPECT_EQ(space.FurthestAboveShare(), "flood");
+    EXPECT_EQ(FurthestAboveShare(space), "flood");
     places.erase(places.begin());
   }
-  EXPECT_EQ(space.FurthestAboveShare(), std::nullopt);
+  EXPECT_EQ(FurthestAboveShare(space), std::nullopt);
   EXPECT_FALSE(reserve("flood"));
   EXPECT_FALSE(reserve("other"));
   EXPECT_TRUE(reserve("third"));
@@ -152,11 +156,38 @@ TEST_F(QueuePlaceTest, TokensAndSamplesAreSharedToo) {
   QueuePlace flood = space_.Reserve(0, "flood").value(), other = space_.Reserve(0, "other").value();
   ASSERT_EQ(flood.Fill({.tenant = "flood", .num_samples = 10, .num_tokens = 100}), absl::OkStatus());
   ASSERT_EQ(other.Fill({.tenant = "other", .num_samples = 5, .num_tokens = 50}), absl::OkStatus());
-  EXPECT_EQ(space_.FurthestAboveShare(), "flood");
+  EXPECT_EQ(FurthestAboveShare(space_), "flood");
   other = space_.Reserve(0, "other").value();
   EXPECT_FALSE(other.Fill({.tenant = "other", .num_samples = 6}).ok());
   other = space_.Reserve(0, "other").value();
   EXPECT_FALSE(other.Fill({.tenant = "other", .num_tokens = 51}).ok());
+}
+
+TEST_F(QueuePlaceTest, ATenantThatCanGiveNothingLeavesItToTheNextOneAboveItsShare) {
+  QueueSpace space({.num_requests = 6, .num_samples = 100, .num_tokens = 100});
+  std::vector<QueuePlace> places;
+  for (const char* tenant : {"a", "a", "a", "a", "a", "a", "b", "b", "b", "c"}) {
+    places.push_back(space.Reserve(0, tenant).value());
+  }
+  EXPECT_EQ(FurthestAboveShare(space), "a");
+  EXPECT_EQ(FurthestAboveShare(space, "a"), "b");
+  places.pop_back();
+  places.pop_back();  // b has no more than its share of two places
+  EXPECT_EQ(FurthestAboveShare(space, "a"), std::nullopt);
+}
+
+// Else one message of 16 MiB would keep all other tenants out.
+TEST_F(QueuePlaceTest, BesideARequestThatIsTooLargeOthersHaveTheirShares) {
+  for (const bool is_filled : {false, true}) {
+    QueuePlace large = space_.Reserve(/*num_bytes=*/4 * 1000, "large").value();
+    if (is_filled) {
+      ASSERT_EQ(large.Fill({.tenant = "large", .num_tokens = 1000}), absl::OkStatus());
+    }
+    EXPECT_FALSE(space_.Reserve(4, "large").ok());
+    EXPECT_TRUE(space_.Reserve(4 * 50, "other").ok());
+    EXPECT_FALSE(space_.Reserve(4 * 51, "other").ok()) << "it has half of the tokens";
+  }
+  ExpectLoad({});
 }
 
 TEST_F(QueuePlaceTest, InventedTenantsDoNotExceedTwiceTheBound) {

@@ -20,6 +20,7 @@ namespace {
 using google::protobuf::TextFormat;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 v1::GenerateResponse Ours(const std::string& text) {
   v1::GenerateResponse response;
@@ -149,6 +150,17 @@ TEST(AnswerTranslation, ThePromptComesInPiecesAndGoesWithTheFirstMessageOfEachSa
               ElementsAre(Is(absl::StrCat("complete { output_ids: 1 completion_tokens: 1 finish_reason: 'abort' ",
                                           kTheirPrompt, "}"))));
   EXPECT_EQ(whole.num_held_bytes(), 0);
+}
+
+// Else a client that reads its stream would seem to leave it unread.
+TEST(AnswerTranslation, ThePromptIsHeldUntilEverySampleHasHadIt) {
+  AnswerTranslation answers({.streams = true, .num_samples = 2});
+  answers.Add(Ours("prompt { token_ids: [7, 8] logprobs { token { token_id: 8 logprob: -8 } } }"));
+  EXPECT_THAT(Translate(answers, Ours("token_ids: 1")), SizeIs(1));
+  EXPECT_GT(answers.num_held_bytes(), 0);
+  EXPECT_THAT(Translate(answers, Ours("sample_index: 1 token_ids: 1")), SizeIs(1));
+  EXPECT_EQ(answers.num_held_bytes(), 0);
+  EXPECT_THAT(Translate(answers, Ours("token_ids: 2 completion { }")), SizeIs(2));
 }
 
 // Gateways may ask for many samples of a long prompt. If every sample held a copy, one call could take all memory.
