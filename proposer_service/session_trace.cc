@@ -11,14 +11,14 @@ namespace foretoken::proposer {
 StreamTrace::StreamTrace(const TraceOptions& options, const std::string& method, tracing::RpcCall call)
     : options_(options) {
   call.method = absl::StrCat(v1::ProposalService::service_full_name(), "/Propose");
-  stream_ = options.tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer});
+  stream_ = options.tracer.Begin({.name = call.method, .kind = tracing::SpanKind::kServer, .begin = clock_.Now()});
   stream_.attributes = tracing::RpcAttributes(call);
   stream_.attributes.push_back({"foretoken.proposer", method});
 }
 
 StreamTrace::~StreamTrace() {
   tracing::SetRpcStatus(status_, stream_);
-  options_.tracer.End(std::move(stream_));
+  options_.tracer.End(std::move(stream_), clock_.Now());
 }
 
 void StreamTrace::AddRequest(const tracing::TraceContext& request) {

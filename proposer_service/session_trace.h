@@ -55,6 +55,7 @@ class StreamTrace {
 
  private:
   const TraceOptions& options_;
+  const tracing::SpanClock clock_;
   tracing::Span stream_;
   absl::Status status_ = absl::CancelledError();
 };

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
                                    [process = trace->process_.get()](tracing::Span span) { process->Export(span); });
   const std::string rpc = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate");
-  trace->call_ = trace->tracer_.Begin({.name = rpc, .kind = tracing::SpanKind::kClient});
+  trace->call_ = trace->tracer_.Begin({.name = rpc, .kind = tracing::SpanKind::kClient, .begin = trace->clock_.Now()});
   trace->call_.attributes = tracing::RpcAttributes({.method = rpc, .server = target});
   return trace;
 }
@@ -39,7 +39,7 @@ Metadata TracedCall::metadata() const {
 
 void TracedCall::End(const absl::Status& status) {
   tracing::SetRpcStatus(status, call_);
-  tracer_.End(call_);
+  tracer_.End(call_, clock_.Now());
 }
 
 }  // namespace foretoken::client

@@ -15,6 +15,7 @@
 #include "client/generation_client.h"
 #include "common/telemetry/metrics.h"
 #include "common/tracing/process_tracing.h"
+#include "common/tracing/span_clock.h"
 
 namespace foretoken::client {
 
@@ -34,6 +35,7 @@ class TracedCall {
   telemetry::Metrics metrics_;
   std::unique_ptr<tracing::ProcessTracing> process_;
   tracing::Tracer tracer_;
+  const tracing::SpanClock clock_;
   tracing::Span call_;
 };
 

@@ -3,8 +3,8 @@
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/byte_buffer.h>
 
-#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -17,7 +17,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
+#include "common/rpc/compression.h"
 #include "common/rpc/tls.h"
+#include "common/tracing/answer.h"
 #include "common/tracing/otlp.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -27,7 +29,7 @@ namespace foretoken::tracing {
 namespace {
 
 using Outcome = SendResult::Outcome;
-using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, otlp::ExportTraceServiceResponse>;
+using Stub = grpc::TemplatedGenericStub<otlp::ExportTraceServiceRequest, grpc::ByteBuffer>;
 
 constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr std::chrono::milliseconds kEndPeriod(100);  // between looks whether the process ends
@@ -68,6 +70,12 @@ SendResult FailureOf(const grpc::Status& status) {
   return result;
 }
 
+std::string BytesOf(const grpc::ByteBuffer& buffer) {
+  grpc::Slice slice;
+  if (!buffer.DumpToSingleSlice(&slice).ok()) return {};
+  return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+}
+
 // A channel that lasts as long as the collector answers.
 class GrpcSender {
  public:
@@ -80,10 +88,10 @@ class GrpcSender {
     context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN));
     for (const auto& [key, value] : endpoint_.headers) context.AddMetadata(absl::AsciiStrToLower(key), value);
     if (endpoint_.compresses) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
-    otlp::ExportTraceServiceResponse response;
+    grpc::ByteBuffer answer;
     const auto end = std::make_shared<std::promise<grpc::Status>>();  // gRPC's thread may still hold it after the wait
     std::future<grpc::Status> ended = end->get_future();
-    stub_->UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &response,
+    stub_->UnaryCall(&context, kMethod, grpc::StubOptions(), &request, &answer,
                      [end](grpc::Status status) { end->set_value(std::move(status)); });
     const absl::Time give_up = SteadyNow() + timeout;  // gRPC's own deadline may follow the system's clock
     while (ended.wait_for(kEndPeriod) != std::future_status::ready) {
@@ -93,16 +101,21 @@ class GrpcSender {
     // The collector's host may have vanished, which no connection notices for many minutes. The next try makes a new
     // one.
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED || SteadyNow() >= give_up) stub_.reset();
-    if (!status.ok()) return FailureOf(status);
-    const otlp::ExportTracePartialSuccess& partial = response.partial_success();
-    return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
-            .message = partial.error_message()};
+    return status.ok() ? ReadAnswer(BytesOf(answer)) : FailureOf(status);
   }
 
  private:
   std::unique_ptr<Stub> Connect() const {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+    if (endpoint_.compresses) {
+      // Servers in Go answer in the request's encoding. gRPC would inflate any number of bytes; ReadAnswer does not.
+      arguments.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    } else {
+      for (const auto& [name, value] : rpc::kNoCompression) arguments.SetInt(name, value);
+    }
+    // Without TLS a proxy would read the spans and the secrets in the headers.
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, absl::StartsWith(endpoint_.url, "https://") ? 1 : 0);
     arguments.SetUserAgentPrefix(UserAgent());
     // The exporter has its own pauses. gRPC's would grow to two minutes, while new spans are lost.
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMs);

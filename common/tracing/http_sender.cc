@@ -2,7 +2,6 @@
 #include "common/tracing/http_sender.h"
 
 #include <curl/curl.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/rpc/tls.h"
+#include "common/tracing/answer.h"
+#include "common/tracing/gzip.h"
 #include "common/tracing/otlp.h"
 #include "google/rpc/status.pb.h"
 #include "kernels/check.h"
@@ -25,22 +26,6 @@ namespace {
 using Outcome = SendResult::Outcome;
 
 constexpr size_t kMaxRefusalBytes = size_t{64} << 10;  // that is read for a line of the log
-constexpr int kGzipWindowBits = 15 + 16;               // zlib's way to ask for gzip
-
-std::string Gzip(const std::string& plain) {
-  z_stream stream{};
-  FT_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzipWindowBits, /*memLevel=*/8,
-                        Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string packed(deflateBound(&stream, plain.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
-  stream.avail_in = static_cast<uInt>(plain.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  FT_CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
 
 // What the collector answered.
 struct Answer {
@@ -90,12 +75,16 @@ class HttpSender {
     Set(CURLOPT_HTTPHEADER, headers_);
     Set(CURLOPT_USERAGENT, UserAgent().c_str());
     Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_QUICK_EXIT, 1L);  // or a try waits beyond its timeout for a slow name server
+    if (absl::StartsWith(endpoint_.url, "http://")) Set(CURLOPT_PROXY, "");  // a proxy would read the headers' secrets
     Set(CURLOPT_NOPROGRESS, 0L);  // curl then calls EndsNow about once per second
     Set(CURLOPT_XFERINFOFUNCTION, EndsNow);
     Set(CURLOPT_WRITEFUNCTION, TakeBody);
     Set(CURLOPT_HEADERFUNCTION, TakeHeader);
     // curl reads the files again for each new connection.
     SetFile(CURLOPT_CAINFO, endpoint_.tls.ca);
+    // Or Debian's curl also trusts the system's authorities, which lie in this folder.
+    if (!endpoint_.tls.ca.empty()) Set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
     SetFile(CURLOPT_SSLKEY, endpoint_.tls.key);
     SetFile(CURLOPT_SSLCERT, endpoint_.tls.certificate);
     Set(CURLOPT_CA_CACHE_TIMEOUT, 0L);
@@ -118,8 +107,7 @@ class HttpSender {
     Set(CURLOPT_WRITEDATA, &answer);
     Set(CURLOPT_HEADERDATA, &answer);
     const CURLcode code = curl_easy_perform(curl_);
-    // The collector may have taken the batch, so it does not get it again.
-    if (code == CURLE_WRITE_ERROR) return {.outcome = Outcome::kRefused, .message = "the answer is too long"};
+    if (code == CURLE_WRITE_ERROR) return TooLongAnswer();
     if (code != CURLE_OK) return {.outcome = Outcome::kTryAgain, .message = curl_easy_strerror(code)};
     long status = 0;
     curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
@@ -136,11 +124,7 @@ class HttpSender {
     if (status < 200 || status >= 300) {
       return {.outcome = Outcome::kRefused, .message = RefusalOf(status, answer.body)};
     }
-    otlp::ExportTraceServiceResponse response;
-    if (!response.ParseFromString(answer.body)) return {};  // the collector took the batch and said more than it had to
-    const otlp::ExportTracePartialSuccess& partial = response.partial_success();
-    return {.num_rejected_spans = static_cast<uint64_t>(std::max<int64_t>(0, partial.rejected_spans())),
-            .message = partial.error_message()};
+    return ReadAnswer(answer.body);
   }
 
   template <typename Value>

@@ -24,7 +24,8 @@ namespace {
 constexpr char kGrpcUrl[] = "http://localhost:4317";
 constexpr char kHttpUrl[] = "http://localhost:4318/v1/traces";
 constexpr char kHttpPath[] = "v1/traces";
-constexpr char kGeneralPrefix[] = "OTEL_EXPORTER_OTLP_";  // of the variables of all exporters
+constexpr absl::Duration kMaxExportTimeout = absl::Hours(1);  // or a collector could ask for a pause of any length
+constexpr char kGeneralPrefix[] = "OTEL_EXPORTER_OTLP_";      // of the variables of all exporters
 
 // The variables of one process, with the warnings about them.
 class Variables {
@@ -170,7 +171,8 @@ std::optional<std::string> Url(const Variables& variables, const std::string& na
   // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
   const bool is_base = name == absl::StrCat(kGeneralPrefix, "ENDPOINT");
   if (protocol == Protocol::kHttpProtobuf && is_base) {
-    absl::StrAppend(&url, absl::EndsWith(url, "/") ? "" : "/", kHttpPath);
+    const size_t path_end = std::min(url.find_first_of("?#"), url.size());
+    url.insert(path_end, absl::StrCat(url[path_end - 1] == '/' ? "" : "/", kHttpPath));
   }
   return url;
 }
@@ -189,6 +191,9 @@ std::string ReadUrl(const Variables& variables, Protocol protocol) {
   return protocol == Protocol::kHttpProtobuf ? kHttpUrl : kGrpcUrl;
 }
 
+// OpenTelemetry: 0 means that there is no limit.
+absl::Duration Timeout(int64_t ms) { return ms == 0 ? absl::InfiniteDuration() : absl::Milliseconds(ms); }
+
 Endpoint ReadEndpoint(const Variables& variables) {
   Endpoint endpoint = {.protocol = ReadProtocol(variables)};
   endpoint.url = ReadUrl(variables, endpoint.protocol);
@@ -199,9 +204,9 @@ Endpoint ReadEndpoint(const Variables& variables) {
                   .ca = variables.ExporterText("CERTIFICATE")};
   endpoint.compresses = ReadCompression(variables);
   int64_t timeout_ms = absl::ToInt64Milliseconds(endpoint.timeout);
-  variables.Number("OTEL_EXPORTER_OTLP_TIMEOUT", 1, &timeout_ms);
-  variables.Number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 1, &timeout_ms);
-  endpoint.timeout = absl::Milliseconds(timeout_ms);
+  variables.Number("OTEL_EXPORTER_OTLP_TIMEOUT", 0, &timeout_ms);
+  variables.Number("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 0, &timeout_ms);
+  endpoint.timeout = Timeout(timeout_ms);
   return endpoint;
 }
 
@@ -212,11 +217,11 @@ BatchLimits ReadBatchLimits(const Variables& variables) {
   auto max_queued = static_cast<int64_t>(batch.max_queued_spans),
        max_batch = static_cast<int64_t>(batch.max_batch_spans);
   variables.Number("OTEL_BSP_SCHEDULE_DELAY", 0, &delay_ms);
-  variables.Number("OTEL_BSP_EXPORT_TIMEOUT", 1, &timeout_ms);
+  variables.Number("OTEL_BSP_EXPORT_TIMEOUT", 0, &timeout_ms);
   variables.Number("OTEL_BSP_MAX_QUEUE_SIZE", 1, &max_queued);
   variables.Number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, &max_batch);
   return {.delay = absl::Milliseconds(delay_ms),
-          .export_timeout = absl::Milliseconds(timeout_ms),
+          .export_timeout = std::min(Timeout(timeout_ms), kMaxExportTimeout),
           .max_queued_spans = static_cast<size_t>(max_queued),
           .max_batch_spans = static_cast<size_t>(std::min(max_batch, max_queued))};
 }

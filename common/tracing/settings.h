@@ -34,14 +34,14 @@ struct Endpoint {
   std::string url;  // http://HOST:PORT[/PATH] or https://...; empty: no traces are exported
   std::vector<std::pair<std::string, std::string>> headers;  // secret: never logged
   bool compresses = false;                                   // with gzip
-  absl::Duration timeout = absl::Seconds(10);                // of one try
+  absl::Duration timeout = absl::Seconds(10);                // of one try; infinite: the batch's own counts
   rpc::TlsFiles tls;                                         // of https; empty: the system's authorities
 };
 
 // Spans wait in a queue and leave it in batches.
 struct BatchLimits {
   absl::Duration delay = absl::Seconds(5);            // a batch waits so long for more spans
-  absl::Duration export_timeout = absl::Seconds(30);  // of a batch with all its tries
+  absl::Duration export_timeout = absl::Seconds(30);  // of a batch with all its tries; finite
   absl::Duration first_pause = absl::Seconds(1);      // before the second try
   size_t max_queued_spans = 2048;                     // further ones are dropped and counted
   size_t max_batch_spans = 512;

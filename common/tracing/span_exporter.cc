@@ -98,18 +98,27 @@ void SpanExporter::Export(std::span<const Span> batch) {
   Account(SendWithRetries(*request), batch.size());
 }
 
-// One line when a trouble begins: a collector that is down for a day would otherwise fill the log.
+// One line when a trouble begins: a collector that is down for a day would otherwise fill the log. One whose troubles
+// begin and end all day would fill it too, so the number of lines has a limit.
 void SpanExporter::Account(const SendResult& result, size_t num_spans) {
   const bool is_delivered = result.outcome == Outcome::kDelivered;
   const uint64_t num_lost = is_delivered ? std::min<uint64_t>(result.num_rejected_spans, num_spans) : num_spans;
   const std::string message = base::Quoted(result.message, kMaxMessageBytes);
+  const auto log = [this](spdlog::level::level_enum level, std::string line) {
+    if (const auto passed = lines_.Pass(std::move(line), SteadyNow())) spdlog::log(level, "{}", *passed);
+  };
   if (num_lost > 0 && !std::exchange(has_warned_, true)) {
-    spdlog::warn("the collector of traces did not take {} of {} spans: {}", num_lost, num_spans, message);
+    log(spdlog::level::warn,
+        absl::StrCat("the collector of traces did not take ", num_lost, " of ", num_spans, " spans: ", message));
   }
-  if (num_lost == 0 && std::exchange(has_warned_, false)) spdlog::info("the collector of traces takes spans again");
+  if (num_lost == 0 && std::exchange(has_warned_, false)) {
+    log(spdlog::level::info, "the collector of traces takes spans again");
+  }
   // A collector may take all spans and still warn of something.
   const bool has_advice = num_lost == 0 && !result.message.empty();
-  if (has_advice && !has_passed_on_) spdlog::warn("the collector of traces takes spans and says: {}", message);
+  if (has_advice && !has_passed_on_) {
+    log(spdlog::level::warn, absl::StrCat("the collector of traces takes spans and says: ", message));
+  }
   has_passed_on_ = has_advice;
   metrics_.exported.Increment(static_cast<double>(num_spans - num_lost));
   metrics_.undelivered.Increment(static_cast<double>(num_lost));
@@ -118,17 +127,22 @@ void SpanExporter::Account(const SendResult& result, size_t num_spans) {
 SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& request) {
   const absl::Time give_up = SteadyNow() + settings_.batch.export_timeout;
   absl::Duration pause = settings_.batch.first_pause;
+  SendResult result = {.outcome = Outcome::kRefused, .message = "there was no time left"};
   for (int num_tries = 1;; ++num_tries) {
-    const absl::Duration left = std::min(give_up, Deadline()) - SteadyNow();
-    if (left <= absl::ZeroDuration()) return {.outcome = Outcome::kRefused, .message = "there was no time left"};
-    SendResult result =
-        send_(request, std::min(left, settings_.endpoint.timeout), [this] { return SteadyNow() >= Deadline(); });
+    const absl::Time deadline = Deadline();
+    const bool was_ending = deadline != absl::InfiniteFuture();
+    const absl::Duration left = std::min(give_up, deadline) - SteadyNow();
+    if (left <= absl::ZeroDuration()) return result;
+    result = send_(request, std::min(left, settings_.endpoint.timeout), [this] { return SteadyNow() >= Deadline(); });
     if (result.outcome != Outcome::kTryAgain || num_tries == kMaxTries) return result;
     const double unit = static_cast<double>(random_bits_() >> 11) * 0x1p-53;  // [0, 1)
     const absl::Duration own_wait = pause * (1 + kJitter * (2 * unit - 1));
     const absl::Time next_try = SteadyNow() + std::max(own_wait, result.try_again_after.value_or(own_wait));
     // If this batch has no time for it, it is lost, and the next batch does not come at once in its place.
-    if (!Pause(std::min(next_try, give_up) - SteadyNow()) || next_try >= give_up) return result;
+    const bool ends = !Pause(std::min(next_try, give_up) - SteadyNow());
+    const bool has_last_try =
+        !was_ending && result.try_again_after.value_or(absl::ZeroDuration()) <= absl::ZeroDuration();
+    if (ends ? !has_last_try : next_try >= give_up) return result;
     pause = std::min(kMaxPause, pause * kPauseGrowth);
   }
 }

@@ -11,7 +11,8 @@
 // times, with growing pauses that vary at random, so that many servers do not come back together. A collector may ask
 // for a longer pause, and not for a shorter one. If it asks for more time than the batch has left, the batch is lost
 // when its time is over. A batch that the collector refuses is dropped and counted. The destructor sends the queued
-// spans, but waits no longer than kMaxFlush.
+// spans, but waits no longer than kMaxFlush. It also cuts the pause of a batch short for one more try, unless the
+// collector asked for that pause.
 //
 // Threads: any may call Add.
 // Source: OpenTelemetry specification, "Batching processor" and "OTLP", its rules on retries and partial success.
@@ -29,6 +30,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/telemetry/line_limit.h"
 #include "common/telemetry/metrics.h"
 #include "common/tracing/settings.h"
 #include "common/tracing/span.h"
@@ -52,7 +54,7 @@ struct SendResult {
 // True as soon as the process ends and has no time left for a try that is under way.
 using MustEnd = std::function<bool()>;
 
-inline constexpr int kMaxResponseBytes = 4 << 20;  // of a collector's answer; a longer one fails the try
+inline constexpr int kMaxResponseBytes = 4 << 20;  // of a collector's answer, inflated; a longer one fails the try
 
 // Makes one try, which takes no longer than `timeout` and ends soon after must_end is true. Only the exporter's thread
 // calls it.
@@ -97,6 +99,7 @@ class SpanExporter {
 
   bool has_warned_ = false;     // that the collector does not take spans now
   bool has_passed_on_ = false;  // what the collector says now of spans that it takes
+  telemetry::LineLimit lines_;  // about the collector
   // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards the queue and the
   // deadline.
   mutable std::mutex mutex_;

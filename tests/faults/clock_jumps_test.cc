@@ -8,6 +8,7 @@
 #include <atomic>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -39,6 +40,17 @@ class ShiftedClock {
 
   const testing::TempDir directory_;
 };
+
+// absl's clock looks at the system's every few seconds, so a process sees a jump this long after it.
+constexpr absl::Duration kUntilAJumpShows = absl::Seconds(3);
+
+std::vector<testing::CollectedSpan> SpansNamed(absl::string_view name, const testing::TraceCollector& collector) {
+  std::vector<testing::CollectedSpan> spans = collector.spans();
+  std::erase_if(spans, [&](const testing::CollectedSpan& span) { return span.span.name() != name; });
+  return spans;
+}
+
+constexpr char kCall[] = "foretoken.v1.GenerationService/Generate";
 
 class ClockJumps : public ::testing::TestWithParam<double> {
  protected:
@@ -119,21 +131,50 @@ TEST_P(ClockJumps, StretchNoSpan) {
     return true;
   };
   ASSERT_TRUE(client.Generate(RepetitiveRequest(0), jump).ok());
-  const auto named = [&](absl::string_view name) {
-    std::vector<testing::CollectedSpan> spans = collector.spans();
-    std::erase_if(spans, [&](const testing::CollectedSpan& span) { return span.span.name() != name; });
-    return spans;
-  };
-  constexpr char kCall[] = "foretoken.v1.GenerationService/Generate";
+  const auto named = [&](absl::string_view name) { return SpansNamed(name, collector); };
   ASSERT_TRUE(WaitUntil([&] { return !named(kCall).empty() && !named("session").empty(); }));
   const otlp::Span call = named(kCall)[0].span, decode = named("decode").at(0).span;
   EXPECT_GE(decode.start_time_unix_nano(), call.start_time_unix_nano());
   EXPECT_LE(decode.end_time_unix_nano(), call.end_time_unix_nano());
   EXPECT_GT(named("proposal").size(), 1u);
+  constexpr char kStream[] = "foretoken.v1.ProposalService/Propose";
+  absl::SleepFor(kUntilAJumpShows);
+  verifier.Kill();  // ends the stream
+  ASSERT_TRUE(WaitUntil([&] { return !named(kStream).empty(); }));
+  EXPECT_GE(named(kStream)[0].nanos(), absl::ToInt64Nanoseconds(kUntilAJumpShows));
   for (const testing::CollectedSpan& span : collector.spans()) {
     EXPECT_LT(absl::Nanoseconds(span.nanos()), absl::Minutes(10)) << span.span.name();
   }
   EXPECT_GE(named("session")[0].nanos(), named("decode")[0].nanos() / 2) << "it lasts as long as the request";
+}
+
+// The verifier stops in the middle of the call, so that the command sees the jump before the call ends.
+TEST_P(ClockJumps, StretchNoSpanOfACommand) {
+  const ShiftedClock clock;
+  const testing::TempDir directory;
+  const testing::TraceCollector collector;
+  ServiceProcess verifier("foretoken_verifier", {});
+  std::vector<std::string> command = clock.Environment();
+  command.insert(command.begin(), "/usr/bin/env");
+  for (const std::string& part :
+       {absl::StrCat("OTEL_EXPORTER_OTLP_ENDPOINT=", collector.url()), absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"),
+        std::string("generate"), absl::StrCat("--target=", verifier.address()), std::string("--trace"),
+        std::string("--n=4"), std::string("--max_tokens=800"), std::string("--ignore_eos"),
+        std::string("def sum(a, b):")}) {
+    command.push_back(part);
+  }
+  testing::ChildProcess generate(command, directory.path() + "/log");
+  ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_samples_running") > 0; }));
+  verifier.process().Signal(SIGSTOP);
+  clock.Set(GetParam());
+  absl::SleepFor(kUntilAJumpShows);
+  verifier.process().Signal(SIGCONT);
+  EXPECT_EQ(generate.Wait(), 0);
+  const std::vector<testing::CollectedSpan> calls = SpansNamed(kCall, collector);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].service, "foretoken-client");
+  EXPECT_GE(calls[0].nanos(), absl::ToInt64Nanoseconds(kUntilAJumpShows));
+  EXPECT_LT(absl::Nanoseconds(calls[0].nanos()), absl::Minutes(10));
 }
 
 // A request that takes longer than the grace.

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections to a collector over days. If this test fails, no span is delivered after a certificate was renewed,
-// or long after the collector's host has vanished.
+// The connections to a collector. If this test fails, no span is delivered after a certificate was renewed or after the
+// collector's host has vanished, a slow name server delays the end of a process, or spans go to a collector that the
+// operator's authorities do not know.
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/steady_clock.h"
 #include "common/rpc/tls.h"
 #include "common/tracing/grpc_sender.h"
@@ -18,6 +24,33 @@
 #include "tests/testing/fakes/tcp_relay.h"
 #include "tests/testing/fakes/trace_collector.h"
 #include "tests/testing/test_authority.h"
+
+namespace {
+
+std::atomic<int> num_slow_lookups{0};    // of the name slow.test
+std::atomic<int> num_system_lookups{0};  // of an authority in the system's folder
+
+}  // namespace
+
+// The libraries of this program call the next two functions in place of the C library's.
+
+// The name slow.test takes longer than any try of these tests.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints, addrinfo** found) {
+  if (name != nullptr && absl::string_view(name) == "slow.test") {
+    ++num_slow_lookups;
+    absl::SleepFor(absl::Seconds(20));
+    return EAI_AGAIN;
+  }
+  static auto* const next = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return next(name, service, hints, found);
+}
+
+// OpenSSL calls it to see whether a folder has an authority.
+extern "C" int stat(const char* path, struct stat* status) noexcept {
+  if (absl::StartsWith(path, "/etc/ssl/certs/")) ++num_system_lookups;
+  static auto* const next = reinterpret_cast<int (*)(const char*, struct stat*)>(dlsym(RTLD_NEXT, "stat"));
+  return next(path, status);
+}
 
 namespace foretoken::tracing {
 namespace {
@@ -113,6 +146,28 @@ TEST_F(RenewedCertificate, IsUsedByHttpWithoutARestart) {
   EXPECT_EQ(Send(send), Outcome::kTryAgain);
   client_.Renew(next_authority_, {});
   EXPECT_EQ(Send(send), Outcome::kDelivered);
+}
+
+// Debian's libcurl looks into the system's folder of authorities, unless it is told not to.
+TEST(GivenAuthorities, AreTheOnlyOnesOfHttp) {
+  const TestAuthority authority, other;
+  const MountedCertificate server(authority, {.names = {"DNS:localhost"}}), client(other, {});
+  const HttpsCollector collector(server);
+  Endpoint endpoint = EndpointOf(client, collector.port(), "/v1/traces");
+  num_system_lookups = 0;
+  EXPECT_EQ(Send(MakeHttpSender(endpoint).value()), Outcome::kTryAgain);
+  EXPECT_EQ(num_system_lookups, 0);
+  endpoint.tls.ca.clear();
+  EXPECT_EQ(Send(MakeHttpSender(endpoint).value()), Outcome::kTryAgain);
+  EXPECT_GT(num_system_lookups, 0) << "libcurl looks into no folder, so this test proves nothing";
+}
+
+TEST(SlowNameServer, CostsATryByHttpItsTimeout) {
+  const SendBatch send = MakeHttpSender({.url = "http://slow.test:1/v1/traces"}).value();
+  const absl::Time begin = SteadyNow();
+  EXPECT_EQ(Send(send, absl::Milliseconds(500)), Outcome::kTryAgain);
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(10));
+  EXPECT_EQ(num_slow_lookups, 1) << "libcurl looks up names elsewhere, so this test proves nothing";
 }
 
 // The collector's host loses its power, and another one takes over its address. Nothing closes the old connection.

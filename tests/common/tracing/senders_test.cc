@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,7 @@
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
@@ -48,16 +51,50 @@ TEST(GrpcSender, DeliversABatch) {
   EXPECT_EQ(collector.spans()[1].span.name(), "a span");
 }
 
-TEST(GrpcSender, ReportsAPartialSuccess) {
-  TraceCollector collector([](otlp::ExportTraceServiceResponse* response) {
-    response->mutable_partial_success()->set_rejected_spans(3);
-    response->mutable_partial_success()->set_error_message("bad");
+TraceCollector::Answer Rejects(int64_t num_spans, const std::string& message) {
+  return [=](otlp::ExportTraceServiceResponse* response) {
+    response->mutable_partial_success()->set_rejected_spans(num_spans);
+    response->mutable_partial_success()->set_error_message(message);
     return grpc::Status::OK;
-  });
+  };
+}
+
+TEST(GrpcSender, ReportsAPartialSuccess) {
+  TraceCollector collector(Rejects(3, "bad"));
   const SendResult result = SendByGrpc(collector);
   EXPECT_EQ(result.outcome, Outcome::kDelivered);
   EXPECT_EQ(result.num_rejected_spans, 3u);
   EXPECT_EQ(result.message, "bad");
+}
+
+TEST(GrpcSender, ReadsACompressedAnswer) {
+  const std::string message(1000, 'x');  // long enough that compression saves bytes
+  TraceCollector collector(Rejects(3, message), grpc::InsecureServerCredentials(), GRPC_COMPRESS_GZIP);
+  const SendResult result = SendByGrpc(collector, {.compresses = true});
+  EXPECT_EQ(result.outcome, Outcome::kDelivered);
+  EXPECT_EQ(result.num_rejected_spans, 3u);
+  EXPECT_EQ(result.message, message);
+}
+
+// gRPC says so of a message that it has inflated.
+constexpr char kAfterInflation[] = "larger than max";
+
+TEST(GrpcSender, AnAnswerThatInflatesTooMuchIsNotInflatedAndTheBatchNotSentAgain) {
+  TraceCollector collector(Rejects(3, std::string(64 << 20, 'x')), grpc::InsecureServerCredentials(),
+                           GRPC_COMPRESS_GZIP);
+  for (const bool compresses : {true, false}) {
+    const SendResult result = SendByGrpc(collector, {.compresses = compresses});
+    EXPECT_EQ(result.outcome, Outcome::kRefused) << compresses;
+    EXPECT_THAT(result.message, Not(HasSubstr(kAfterInflation))) << compresses;
+  }
+}
+
+TEST(GrpcSender, AnAnswerThatCannotBeReadIsOfADeliveredBatch) {
+  TraceCollector collector([](otlp::ExportTraceServiceResponse* response) {
+    response->GetReflection()->MutableUnknownFields(response)->AddVarint(/*number=*/0, 1);  // a number that none has
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(SendByGrpc(collector).outcome, Outcome::kDelivered);
 }
 
 TEST(GrpcSender, KnowsWhichErrorsPass) {
@@ -124,6 +161,7 @@ class HttpCollector {
     thread_ = std::thread([this] { Serve(); });
   }
   ~HttpCollector() {
+    shutdown(socket_, SHUT_RDWR);  // ends accept, if nobody came
     if (thread_.joinable()) thread_.join();
     close(socket_);
   }
@@ -193,6 +231,7 @@ TEST(HttpSender, CompressesWithGzip) {
 TEST(HttpSender, ReportsAPartialSuccess) {
   otlp::ExportTraceServiceResponse response;
   response.mutable_partial_success()->set_rejected_spans(4);
+  response.mutable_partial_success()->set_error_message("caf\xE9");  // no UTF-8
   const std::string body = response.SerializeAsString();
   HttpCollector collector(absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
   EXPECT_EQ(SendByHttp(collector).num_rejected_spans, 4u);
@@ -256,6 +295,31 @@ TEST(HttpSender, AnAnswerThatIsTooLongIsNotReadAndTheBatchNotSentAgain) {
   HttpCollector collector(
       absl::StrCat("HTTP/1.1 200 OK\r\nContent-Length: ", kBytes, "\r\n\r\n", std::string(kBytes, 'x')));
   EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kRefused);
+}
+
+// While it lives, this process is told of a proxy at a port where nobody listens.
+class DeadProxy {
+ public:
+  DeadProxy() {
+    if (const char* const proxy = std::getenv(kVariable)) before_ = proxy;
+    setenv(kVariable, "http://127.0.0.1:1", /*overwrite=*/1);
+  }
+  ~DeadProxy() {
+    unsetenv(kVariable);
+    if (before_.has_value()) setenv(kVariable, before_->c_str(), /*overwrite=*/1);
+  }
+
+ private:
+  static constexpr char kVariable[] = "http_proxy";
+  std::optional<std::string> before_;
+};
+
+TEST(Senders, SendNothingToAProxyWithoutTls) {
+  const DeadProxy proxy;
+  TraceCollector by_grpc;
+  EXPECT_EQ(SendByGrpc(by_grpc).outcome, Outcome::kDelivered);
+  HttpCollector by_http("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(SendByHttp(by_http).outcome, Outcome::kDelivered);
 }
 
 class Pipe {

@@ -59,6 +59,16 @@ TEST(TraceSettings, TheGeneralEndpointIsABaseForHttpAndTheTracesOwnIsNot) {
             "http://c:1/base");
 }
 
+TEST(TraceSettings, ThePathOfTracesComesBeforeAQueryOrAFragment) {
+  for (const auto& [base, url] : {std::pair("http://c:1/base?key=a/", "http://c:1/base/v1/traces?key=a/"),
+                                  {"http://c:1/?key=a", "http://c:1/v1/traces?key=a"},
+                                  {"http://c:1#part?", "http://c:1/v1/traces#part?"}}) {
+    const Read read(
+        VariableMap{{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", base}});
+    EXPECT_EQ(read.settings.endpoint.url, url);
+  }
+}
+
 TEST(TraceSettings, AnEndpointWithoutASchemeIsSecureUnlessSaidOtherwise) {
   EXPECT_EQ(Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}}).settings.endpoint.url, "https://c:1");
   EXPECT_EQ(Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", "c:1"}, {"OTEL_EXPORTER_OTLP_INSECURE", "true"}})
@@ -179,6 +189,19 @@ TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
   TraceId high;
   high.fill(0xff);
   EXPECT_FALSE(read.settings.sampler.Samples(std::nullopt, high));
+}
+
+TEST(TraceSettings, ATimeoutOf0IsNoLimitAndABatchHasAtMostAnHour) {
+  const Read general(VariableMap{{"OTEL_EXPORTER_OTLP_TIMEOUT", "0"}, {"OTEL_BSP_EXPORT_TIMEOUT", "0"}});
+  EXPECT_EQ(general.settings.endpoint.timeout, absl::InfiniteDuration());
+  EXPECT_EQ(general.settings.batch.export_timeout, absl::Hours(1));
+  EXPECT_THAT(general.warnings, IsEmpty());
+  const Read own(VariableMap{{"OTEL_EXPORTER_OTLP_TIMEOUT", "2000"},
+                             {"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0"},
+                             {"OTEL_BSP_EXPORT_TIMEOUT", "9223372036854775807"}});
+  EXPECT_EQ(own.settings.endpoint.timeout, absl::InfiniteDuration());
+  EXPECT_EQ(own.settings.batch.export_timeout, absl::Hours(1));
+  EXPECT_THAT(own.warnings, IsEmpty());
 }
 
 TEST(TraceSettings, TheServicesNameHasAnOrder) {

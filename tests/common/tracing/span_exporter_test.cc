@@ -153,6 +153,35 @@ TEST_F(SpanExporterTest, ABatchThatCannotWaitAsLongAsAskedIsLostAndTheNextOneDoe
   EXPECT_EQ(Exported(), 1);
 }
 
+// A service that restarts would otherwise lose the spans of its last seconds.
+TEST_F(SpanExporterTest, AnEndCutsAPauseShortForOneMoreTry) {
+  Start({{.outcome = Outcome::kTryAgain}}, {.delay = absl::ZeroDuration(), .first_pause = absl::Minutes(1)});
+  exporter_->Add(Named("a"));
+  Pauses(1);
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(1, 1));
+  EXPECT_EQ(Exported(), 1);
+}
+
+TEST_F(SpanExporterTest, AnEndAddsASingleTry) {
+  const SendResult busy = {.outcome = Outcome::kTryAgain};
+  Start({busy, busy}, {.delay = absl::ZeroDuration(), .first_pause = absl::Minutes(1)});
+  exporter_->Add(Named("a"));
+  Pauses(1);
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(1, 1));
+  EXPECT_EQ(Undelivered(), 1);
+}
+
+TEST_F(SpanExporterTest, AnEndCutsNoPauseShortThatTheCollectorAskedFor) {
+  Start({{.outcome = Outcome::kTryAgain, .try_again_after = absl::Seconds(20)}}, {.delay = absl::ZeroDuration()});
+  exporter_->Add(Named("a"));
+  Pauses(1);
+  exporter_.reset();
+  EXPECT_THAT(sent(), ElementsAre(1));
+  EXPECT_EQ(Undelivered(), 1);
+}
+
 TEST_F(SpanExporterTest, GivesUpAfterFiveTries) {
   const SendResult busy = {.outcome = Outcome::kTryAgain};
   Start({busy, busy, busy, busy, busy},
@@ -211,6 +240,19 @@ TEST_F(SpanExporterTest, WhatACollectorSaysOfSpansThatItTakesIsOneLine) {
   const std::string line = "warning the collector of traces takes spans and says: \"the attribute is deprecated\"";
   EXPECT_THAT(log.Lines(), ElementsAre(line, line)) << "the batch between said nothing";
   EXPECT_EQ(Undelivered(), 0);
+}
+
+TEST_F(SpanExporterTest, ACollectorWhoseTroublesComeAndGoCausesFewLines) {
+  const testing::CapturedLog log;
+  std::vector<SendResult> script;
+  for (int i = 0; i < 100; ++i) script.push_back({.num_rejected_spans = i % 2 == 0 ? 1u : 0u, .message = "advice"});
+  Start(script, {.delay = absl::Hours(1), .max_batch_spans = 1});
+  for (int i = 0; i < 100; ++i) exporter_->Add(Named("a"));
+  Pauses(100);
+  exporter_.reset();
+  EXPECT_EQ(Exported(), 50);
+  EXPECT_GE(log.Lines().size(), 5u);
+  EXPECT_LT(log.Lines().size(), 20u);  // a slow machine may earn more than the first five
 }
 
 TEST_F(SpanExporterTest, ATryThatIsUnderWayDelaysTheEndByAtMostTheFlushTime) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/parse_message.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/check.h"
 
@@ -25,8 +26,7 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
     otlp::ExportTraceServiceResponse response;
     const grpc::Status status = collector_.Take(message_, &response);
     if (!status.ok()) return Finish(status);
-    bool owns_buffer;
-    grpc::SerializationTraits<otlp::ExportTraceServiceResponse>::Serialize(response, &message_, &owns_buffer);
+    message_ = rpc::ToBytes(response);
     StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
   }
   void OnDone() override { delete this; }
@@ -47,14 +47,17 @@ class UnknownCall : public grpc::ServerGenericBidiReactor {
 
 class TraceCollector::Service : public grpc::CallbackGenericService {
  public:
-  explicit Service(TraceCollector& collector) : collector_(collector) {}
+  Service(TraceCollector& collector, grpc_compression_algorithm compression)
+      : collector_(collector), compression_(compression) {}
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
     if (context->method() != kExport) return new UnknownCall();
+    context->set_compression_algorithm(compression_);
     return new ExportCall(collector_);
   }
 
  private:
   TraceCollector& collector_;
+  const grpc_compression_algorithm compression_;
 };
 
 const otlp::AnyValue* CollectedSpan::Find(const std::string& key) const {
@@ -62,8 +65,9 @@ const otlp::AnyValue* CollectedSpan::Find(const std::string& key) const {
   return found == span.attributes().end() ? nullptr : &found->value();
 }
 
-TraceCollector::TraceCollector(Answer answer, const std::shared_ptr<grpc::ServerCredentials>& credentials)
-    : answer_(std::move(answer)), service_(std::make_unique<Service>(*this)) {
+TraceCollector::TraceCollector(Answer answer, const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                               grpc_compression_algorithm compression)
+    : answer_(std::move(answer)), service_(std::make_unique<Service>(*this, compression)) {
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
   builder.RegisterCallbackGenericService(service_.get());

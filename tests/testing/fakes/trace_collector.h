@@ -7,6 +7,7 @@
 //   std::vector<CollectedSpan> spans = collector.spans();
 #pragma once
 
+#include <grpc/compression.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -39,8 +40,11 @@ class TraceCollector {
   // Decides the end of one export. Null: OK.
   using Answer = std::function<grpc::Status(otlp::ExportTraceServiceResponse* response)>;
 
-  explicit TraceCollector(Answer answer = nullptr, const std::shared_ptr<grpc::ServerCredentials>& credentials =
-                                                       grpc::InsecureServerCredentials());
+  // Answers have this compression where it saves bytes, whatever the client accepts.
+  explicit TraceCollector(
+      Answer answer = nullptr,
+      const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials(),
+      grpc_compression_algorithm compression = GRPC_COMPRESS_NONE);
   ~TraceCollector();
 
   int port() const { return port_; }
