@@ -4,8 +4,6 @@
 #include "absl/status/status.h"
 #include "common/rpc/parse_message.h"
 #include "common/rpc/status.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
-#include "kernels/check.h"
 #include "proposer_service/proposal_service.h"
 
 namespace foretoken::proposer {
@@ -49,6 +47,12 @@ void ProposalStream::End(const grpc::Status& status) {
 }
 
 void ProposalStream::OnReadDone(bool ok) {
+  v1::ProposeRequest request;
+  absl::Status status;
+  if (ok) {  // no other read begins before reading_ is false
+    status = rpc::ParseMessage(request_, service_.request_bounds_, request);
+    request_.Clear();
+  }
   absl::MutexLock lock(&mutex_);
   reading_ = false;
   if (!ok) {
@@ -58,8 +62,6 @@ void ProposalStream::OnReadDone(bool ok) {
     return;
   }
   if (end_.has_value()) return;
-  v1::ProposeRequest request;
-  absl::Status status = rpc::ParseMessage(request_, service_.request_bounds_, request);
   if (status.ok()) status = table_.Apply(request);
   if (!status.ok()) end_ = rpc::ToGrpc(status);
   WriteOrFinish();
@@ -69,6 +71,7 @@ void ProposalStream::OnReadDone(bool ok) {
 void ProposalStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   writing_ = false;
+  response_.Clear();
   if (!ok && !end_.has_value()) end_ = grpc::Status::CANCELLED;
   WriteOrFinish();
   ReadOn();
@@ -98,11 +101,7 @@ void ProposalStream::WriteOrFinish() {
   if (writing_ || finished_) return;
   const bool may_write = !end_.has_value() || end_->ok();
   if (v1::ProposeResponse response; may_write && table_.HasResponse() && table_.TakeResponse(response)) {
-    response_.Clear();  // gRPC serialises a message into an empty buffer only
-    bool owns_buffer;
-    const grpc::Status written =
-        grpc::SerializationTraits<v1::ProposeResponse>::Serialize(response, &response_, &owns_buffer);
-    FT_CHECK(written.ok());
+    response_ = rpc::ToBytes(response);
     writing_ = true;
     StartWrite(&response_);
   } else if (end_.has_value()) {

@@ -3,9 +3,10 @@
 // it. While gRPC writes a response, the stream applies further requests and does not answer them. It answers all of
 // them together when the write is done. It answers announcements of sessions in the same way. If a verifier does not
 // read and its notices pile up, the stream stops reading, and gRPC's flow control stops the verifier. A request that is
-// out of bounds ends the stream with INVALID_ARGUMENT.
+// out of bounds ends the stream with INVALID_ARGUMENT. An idle stream keeps no message.
 //
 // Threads: gRPC calls back on any of its threads, reading and writing at once; a mutex serialises the callbacks. The
+// stream parses a request outside of the mutex, because a proposer's thread waits for the mutex to announce a tree. The
 // stream deletes itself when gRPC is done with it.
 #pragma once
 
@@ -32,8 +33,6 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
  private:
   static constexpr size_t kMaxNotices = 4096;
-  // The stream frees a message buffer that is larger than this on the wire.
-  static constexpr size_t kMaxKeptBytes = size_t{64} << 10;
 
   // Carries the announcements of sessions to the stream. Sessions share it, and it may outlive the stream.
   struct Notifier {
@@ -57,7 +56,7 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   const std::shared_ptr<Notifier> notifier_;
   absl::Mutex mutex_;
   SessionTable table_ ABSL_GUARDED_BY(mutex_);
-  grpc::ByteBuffer request_;   // gRPC owns it while reading_
+  grpc::ByteBuffer request_;   // while reading_ gRPC owns it, and then OnReadDone
   grpc::ByteBuffer response_;  // gRPC owns it while writing_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

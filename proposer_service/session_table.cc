@@ -43,9 +43,14 @@ std::map<v1::RefusalReason, prometheus::Counter*> RefusalCounters(telemetry::Met
   return counters;
 }
 
+// An empty list that has room for more entries than this gives the room back, because a verifier can fill a list with
+// one message.
+constexpr size_t kMaxKeptRoom = 4096;
+
 template <typename T>
 void EraseFirst(size_t num, std::vector<T>& values) {
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(num));
+  if (values.empty() && values.capacity() > kMaxKeptRoom) std::vector<T>().swap(values);
 }
 
 }  // namespace
@@ -150,12 +155,11 @@ void SessionTable::Request(RequestedTree requested) {
 }
 
 void SessionTable::RequestTrees() {
-  for (RequestedTree& requested : requested_) {
+  for (RequestedTree& requested : std::exchange(requested_, {})) {
     const auto entry = entries_.find(requested.session_id);
     if (entry == entries_.end()) continue;  // dropped by a later event of the message
     RequestTree(requested.session_id, entry->second, std::move(requested.tree_request), requested.node_budget);
   }
-  requested_.clear();
 }
 
 absl::Status SessionTable::CheckCredit(const v1::ProposeRequest& request) const {

@@ -124,7 +124,7 @@ DraftProposer::DraftProposer(Drafter drafter, const DraftForestOptions& options,
       description_(std::move(drafter.description)),
       now_(std::move(now)),
       situation_([this] {
-        absl::MutexLock lock(&mutex_);
+        const std::lock_guard lock(mutex_);
         return DraftMailbox::Situation{.now = now_(), .next_pass = next_pass_};
       }),
       metrics_(metrics),
@@ -133,8 +133,9 @@ DraftProposer::DraftProposer(Drafter drafter, const DraftForestOptions& options,
 
 DraftProposer::~DraftProposer() {
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     is_stopping_ = true;
+    wake_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
 }
@@ -148,10 +149,10 @@ void DraftProposer::Run() {
   int64_t num_seen = NumPreemptions();
   for (bool is_idle = false;;) {
     {
-      absl::MutexLock lock(&mutex_);
-      const auto has_reason = [this]()
-                                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_stopping_ || !inbox_.empty(); };
-      if (is_idle) mutex_.Await(absl::Condition(&has_reason));
+      std::unique_lock lock(mutex_);
+      const auto has_reason = [this] { return is_stopping_ || !inbox_.empty(); };
+      if (is_idle && owed_.empty()) wake_.wait(lock, has_reason);
+      if (is_idle) WaitAtMost(kMaxAnswerTime, wake_, lock, has_reason);  // an answer becomes overdue without a pass
       if (is_stopping_) return;
     }
     is_idle = !Step();
@@ -176,23 +177,23 @@ bool DraftProposer::Step() {
 bool DraftProposer::TakeUpdates() {
   std::vector<std::shared_ptr<DraftMailbox>> inbox;
   {
-    absl::MutexLock lock(&mutex_);
+    const std::lock_guard lock(mutex_);
     inbox.swap(inbox_);
+    num_new_sessions_ = 0;
   }
-  for (std::shared_ptr<DraftMailbox>& mailbox : inbox) {
+  IdleUnheardSessions(inbox);
+  for (const std::shared_ptr<DraftMailbox>& mailbox : inbox) {
     const DraftMailbox::Update update = mailbox->Collect();
-    const auto [place, is_new] = session_ids_.try_emplace(mailbox.get());
-    if (is_new) {
-      place->second = forest_.Open(mailbox->introduction());
-      session_states_[place->second] = {.mailbox = mailbox, .session_id = place->second};
-    }
-    const DraftForest::SessionId id = place->second;
+    const auto known = session_ids_.find(mailbox.get());
     if (update.is_closed) {
-      forest_.Close(id);
-      owed_.erase(id);
-      session_states_.erase(id);
-      session_ids_.erase(place);
+      if (known != session_ids_.end()) Close(known->second);
       continue;
+    }
+    const DraftForest::SessionId id =
+        known != session_ids_.end() ? known->second : forest_.Open(mailbox->introduction());
+    if (known == session_ids_.end()) {
+      session_ids_[mailbox.get()] = id;
+      session_states_[id] = {.mailbox = mailbox, .session_id = id, .heard_at = now_()};
     }
     forest_.Append(id, update.token_ids);
     forest_.AppendFeatures(id, update.first_feature_position, update.features);
@@ -200,6 +201,27 @@ bool DraftProposer::TakeUpdates() {
     ApplyUpdate(update, session_states_.at(id));
   }
   return !inbox.empty();
+}
+
+void DraftProposer::IdleUnheardSessions(std::span<const std::shared_ptr<DraftMailbox>> inbox) {
+  if (inbox.empty()) return;  // nobody needs room
+  const absl::Time now = now_();
+  for (const std::shared_ptr<DraftMailbox>& mailbox : inbox) {
+    const auto known = session_ids_.find(mailbox.get());
+    if (known != session_ids_.end()) session_states_.at(known->second).heard_at = now;
+  }
+  for (const auto& [id, state] : session_states_) {
+    if (now - state.heard_at < kMaxUnheardTime || forest_.Find(id).is_idle()) continue;
+    forest_.Want(id, {});
+    owed_.erase(id);
+  }
+}
+
+void DraftProposer::Close(DraftForest::SessionId id) {
+  forest_.Close(id);
+  owed_.erase(id);
+  session_ids_.erase(session_states_.at(id).mailbox.get());
+  session_states_.erase(id);
 }
 
 void DraftProposer::ApplyUpdate(const DraftMailbox::Update& update, SessionState& state) {
@@ -236,8 +258,8 @@ std::optional<double> DraftProposer::ProvisionalValue(const SessionState& state)
 bool DraftProposer::IsDue(const SessionState& state) const {
   const DraftForest::Session& session = forest_.Find(state.session_id);
   if (session.samples || !forest_.WantsRows(session)) return true;
-  const Patience patience = {.step = state.tree_request.step,
-                             .left = state.asked_at + state.tree_request.until_next_step - now_()};
+  const absl::Duration max_wait = std::min(state.tree_request.until_next_step, kMaxAnswerTime);
+  const Patience patience = {.step = state.tree_request.step, .left = state.asked_at + max_wait - now_()};
   return !IsWorthAnotherPass(SnapshotOf(session), state.tree_request.node_budget, NextPass(), patience);
 }
 
@@ -262,6 +284,17 @@ void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched
   }
   for (const DraftForest::SessionId id : stuck) {
     if (forest_.Find(id).has_answer()) Publish(session_states_.at(id));
+  }
+  AnswerOverdue();
+}
+
+void DraftProposer::AnswerOverdue() {
+  if (owed_.empty()) return;
+  const absl::Time asked_at = now_() - kMaxAnswerTime;
+  for (const DraftForest::SessionId id : owed_) {
+    if (forest_.Find(id).has_answer()) continue;  // it waits for further passes and is soon due
+    DraftMailbox& mailbox = *session_states_.at(id).mailbox;
+    if (mailbox.EndWait(asked_at)) mailbox.Announce();
   }
 }
 
@@ -297,7 +330,7 @@ ExpectedPass DraftProposer::NextPass() const {
 }
 
 void DraftProposer::ShareNextPass() {
-  absl::MutexLock lock(&mutex_);
+  const std::lock_guard lock(mutex_);
   next_pass_ = NextPass();
 }
 
@@ -320,10 +353,19 @@ void DraftProposer::CountWork(const DraftForest::Counters& before) {
 }
 
 std::unique_ptr<Session> DraftProposer::Open(const SessionIntroduction& introduction) {
-  auto mailbox = std::make_shared<DraftMailbox>(introduction, [this](std::shared_ptr<DraftMailbox> self) {
-    absl::MutexLock lock(&mutex_);
+  bool has_room = true;
+  {
+    const std::lock_guard lock(mutex_);
+    has_room = num_new_sessions_ < kMaxNewSessions;
+    if (has_room) ++num_new_sessions_;
+  }
+  auto mailbox = std::make_shared<DraftMailbox>(introduction, [this, has_room](std::shared_ptr<DraftMailbox> self) {
+    if (!has_room) return;
+    const std::lock_guard lock(mutex_);
     inbox_.push_back(std::move(self));
+    wake_.notify_one();
   });
+  if (!has_room) mailbox->Refuse();
   return std::make_unique<DraftSession>(std::move(mailbox), situation_);
 }
 

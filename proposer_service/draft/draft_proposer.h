@@ -13,6 +13,11 @@
 // costs nothing but the rows whose features have come. When the verifier wants trees of it again, the forest first
 // computes the missing context.
 //
+// A verifier leaves a proposer that is silent for 5 s, and then every context begins anew. So after kMaxAnswerTime the
+// proposer answers with an empty tree, and sends the tree when it has grown. A session of which nothing is heard for
+// kMaxUnheardTime becomes idle, so that its K/V makes room for others: its stream may be cut off, and then its verifier
+// opens the same context on another stream.
+//
 // If the operating system often preempts the growth thread, another process wants its cores, perhaps the verifier. The
 // thread then expands likely nodes only.
 //
@@ -30,19 +35,21 @@
 // 2408.07978.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/steady_clock.h"
 #include "common/model/runnable_model.h"
@@ -92,6 +99,12 @@ struct DraftMetrics {
 
 class DraftProposer : public Proposer {
  public:
+  static constexpr absl::Duration kMaxAnswerTime = absl::Seconds(1);
+  static constexpr absl::Duration kMaxUnheardTime = absl::Seconds(4);
+  // The new sessions between two passes; the proposer refuses more. Sessions that have ended wait for the growth thread
+  // outside of the service's limits, so a verifier that only opens and closes sessions would fill the memory.
+  static constexpr int32_t kMaxNewSessions = 4096;
+
   // The metrics outlive the proposer.
   static absl::StatusOr<std::unique_ptr<DraftProposer>> Load(const DraftOptions& options, telemetry::Metrics& metrics);
   // A proposer whose noise is its own.
@@ -123,6 +136,7 @@ class DraftProposer : public Proposer {
     DraftForest::SessionId session_id = 0;
     TreeRequest tree_request;
     absl::Time asked_at;
+    absl::Time heard_at;        // when the growth thread took the last update
     bool had_grown = false;     // the root was expanded when the tree request came
     int32_t num_published = 0;  // expanded nodes of the last published tree at this root
     // Set: the mailbox has a tree of a provisional root, and a step with it has this mean number of tokens.
@@ -131,8 +145,12 @@ class DraftProposer : public Proposer {
 
   void Run();
   bool TakeUpdates();
+  // Makes sessions idle that have long had no update and have none in the inbox.
+  void IdleUnheardSessions(std::span<const std::shared_ptr<DraftMailbox>> inbox);
+  void Close(DraftForest::SessionId id);
   void ApplyUpdate(const DraftMailbox::Update& update, SessionState& state);
   void PublishGrown(std::span<const DraftForest::SessionId> touched);
+  void AnswerOverdue();
   void CountFeatures(SessionState& state);
   std::optional<double> ProvisionalValue(const SessionState& state) const;
   bool IsWorthPublishing(const SessionState& state) const;
@@ -157,10 +175,13 @@ class DraftProposer : public Proposer {
 
   absl::Duration mean_pass_ = absl::InfiniteDuration();  // infinite: no pass yet
 
-  absl::Mutex mutex_;
-  std::vector<std::shared_ptr<DraftMailbox>> inbox_ ABSL_GUARDED_BY(mutex_);
-  ExpectedPass next_pass_ ABSL_GUARDED_BY(mutex_);
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards what follows.
+  std::mutex mutex_;
+  std::condition_variable wake_;  // of Run
+  std::vector<std::shared_ptr<DraftMailbox>> inbox_;
+  int32_t num_new_sessions_ = 0;  // since the growth thread emptied the inbox
+  ExpectedPass next_pass_;
+  bool is_stopping_ = false;
   std::thread thread_;
 };
 

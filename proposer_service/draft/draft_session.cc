@@ -23,6 +23,12 @@ speculation::TokenTree BestOf(const speculation::TokenTree& tree, int32_t max_no
   return best;
 }
 
+// The assignment of {} would keep the memory.
+template <typename T>
+void Free(std::vector<T>& values) {
+  std::vector<T>().swap(values);
+}
+
 }  // namespace
 
 void DraftMailbox::Append(std::span<const int32_t> token_ids) {
@@ -87,6 +93,12 @@ void DraftMailbox::Want(const TreeRequest& tree_request, const Situation& situat
                                   {.step = tree_request.step, .left = tree_request.until_next_step});
     is_answered_ = false;
     asked_at_ = situation.now;
+    if (tree_request.node_budget == 0) {
+      unanswered_since_.reset();
+      is_overdue_ = false;
+    } else if (!unanswered_since_.has_value()) {
+      unanswered_since_ = situation.now;
+    }
   }
   EnterInbox(self);
 }
@@ -95,8 +107,12 @@ void DraftMailbox::Close(const std::shared_ptr<DraftMailbox>& self) {
   {
     absl::MutexLock lock(&mutex_);
     is_closed_ = true;
-    pending_features_ = {};
-    pending_ = {};  // a peer may open and close many sessions before the growth thread looks
+    // A peer may open and close many sessions before the growth thread looks.
+    Free(pending_features_);
+    Free(pending_);
+    tree_.reset();
+    tree_allowed_ = {};
+    tree_request_ = {};
   }
   EnterInbox(self);
 }
@@ -118,11 +134,14 @@ Readiness DraftMailbox::readiness() const {
   absl::MutexLock lock(&mutex_);
   if (is_refused_) return Readiness::kRefused;
   if (is_forgotten_) return Readiness::kForgotten;
-  return tree_.has_value() && !is_held_ ? Readiness::kReady : Readiness::kNotYet;
+  const bool has_tree = tree_.has_value() && !is_held_;
+  return has_tree || is_overdue_ ? Readiness::kReady : Readiness::kNotYet;
 }
 
 DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
   absl::MutexLock lock(&mutex_);
+  unanswered_since_.reset();
+  is_overdue_ = false;
   if (!tree_.has_value()) return {.tree = {.position = position_}};
   return {.tree = BestOf(*tree_, node_budget),
           .is_first = !std::exchange(is_answered_, true),
@@ -162,10 +181,16 @@ void DraftMailbox::Publish(Snapshot snapshot) {
   tree_allowed_ = snapshot.allowed;
 }
 
+bool DraftMailbox::EndWait(absl::Time asked_at) {
+  absl::MutexLock lock(&mutex_);
+  if (!unanswered_since_.has_value() || *unanswered_since_ > asked_at) return false;
+  return !std::exchange(is_overdue_, true);
+}
+
 void DraftMailbox::Refuse() {
   absl::MutexLock lock(&mutex_);
   is_refused_ = true;
-  pending_features_ = {};
+  Free(pending_features_);
   num_collected_values_ = 0;
 }
 
@@ -173,7 +198,7 @@ void DraftMailbox::Forget() {
   absl::MutexLock lock(&mutex_);
   is_forgotten_ = true;
   tree_.reset();
-  pending_features_ = {};
+  Free(pending_features_);
   num_collected_values_ = 0;
 }
 

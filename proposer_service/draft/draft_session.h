@@ -6,7 +6,8 @@
 // The mailbox keeps the newest snapshot of the tree at the session's own position: Append re-roots it in the stream's
 // thread. So an advance along a path of the snapshot gets its answer without the growth thread. The mailbox holds such
 // an answer back while a small tree is worth another pass (answer_timing.h). The growth thread gets appended tokens
-// and features together with the tree request that follows them, so it does no work for an idle session.
+// and features together with the tree request that follows them, so it does no work for an idle session. If the growth
+// thread has no tree for too long, it lets the session answer with an empty one.
 //
 // A snapshot may be older than the restriction to some tokens. The mailbox then keeps the guesses below allowed tokens,
 // until the growth thread has chosen the root's children again. It keeps no sampled children: to choose among them
@@ -79,6 +80,9 @@ class DraftMailbox {
     bool is_renewed = false;  // the root's children were chosen again, so a larger tree before it is worse
   };
   void Publish(Snapshot snapshot);
+  // Lets the session answer with what it has, at worst with an empty tree, if a request of this time or an older one
+  // has no answer. False: there is no such request, or the session may answer already.
+  bool EndWait(absl::Time asked_at);
   void Refuse();
   void Forget();
   // Of the features that Collect has returned, this number of values is not used yet.
@@ -114,7 +118,9 @@ class DraftMailbox {
   TreeRequest tree_request_ ABSL_GUARDED_BY(mutex_);
   bool is_answered_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time asked_at_ ABSL_GUARDED_BY(mutex_);
-  bool is_in_inbox_ ABSL_GUARDED_BY(mutex_) = false;  // the growth thread will collect
+  std::optional<absl::Time> unanswered_since_ ABSL_GUARDED_BY(mutex_);  // the first request since the last answer
+  bool is_overdue_ ABSL_GUARDED_BY(mutex_) = false;                     // the next answer goes out with what there is
+  bool is_in_inbox_ ABSL_GUARDED_BY(mutex_) = false;                    // the growth thread will collect
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_forgotten_ ABSL_GUARDED_BY(mutex_) = false;

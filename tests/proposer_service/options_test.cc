@@ -73,7 +73,7 @@ TEST(ProposerOptions, NamesTheWrongOption) {
       {"draft", {{"threads", "two"}}, "threads: expected a whole number, got 'two'"},
       {"draft", {{"threads", "99999999999"}}, "threads: expected a whole number"},
       {"draft", {{"kv_cache_mb", "1.5"}}, "kv_cache_mb: expected a whole number, got '1.5'"},
-      {"suffix", {{"snapshot_interval", "5"}}, "snapshot_interval: expected a duration as in 90s or 5m, got '5'"},
+      {"suffix", {{"snapshot_interval", "5"}}, "snapshot_interval: expected a duration as in 30s or 5m, got '5'"},
       {"eagle3", {{"try_on_target", "perhaps"}}, "try_on_target: expected true or false, got 'perhaps'"},
       {"suffix", {{"min_path_chance", ""}}, "min_path_chance: expected a number, got ''"},
       {"draft", {{"children", "4"}, {"draft_children", "5"}}, "draft_children: expected once, got it again, as '5'"},

@@ -15,6 +15,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "proposer_service/ngram/ngram.h"
+#include "tests/proposer_service/large_pieces.h"
 #include "tests/testing/unary_call.h"
 
 namespace foretoken::proposer {
@@ -433,6 +434,46 @@ TEST(ProposalServiceAnswers, AreSplitSoThatEachIsBelowTheBound) {
   EXPECT_LT(num_messages, 10);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+// A verifier may hold many streams open and send a large message on each.
+TEST(ProposalServiceMessages, LeaveNoMemoryBehind) {
+  if (!CountLargePieces()) GTEST_SKIP() << kNoLargePieces;
+  telemetry::Metrics metrics;
+  const std::unique_ptr<ProposalService> service =
+      *ProposalService::Create({}, std::make_unique<SampledTreesProposer>(), metrics);
+  const std::unique_ptr<rpc::Server> server = *rpc::Server::Start({}, {service.get()});
+  const auto stub = v1::ProposalService::NewStub(server->InProcessChannel());
+  grpc::ClientContext contexts[4];
+  std::vector<std::unique_ptr<Stream>> streams;
+  const auto exchange = [](Stream& stream, uint64_t first_id, uint64_t num_sessions, int num_chunks) {
+    v1::ProposeRequest request;
+    for (int i = 0; i < num_chunks; ++i) request.add_features()->set_values(std::string(64 << 10, 'x'));  // ignored
+    for (uint64_t id = first_id; id < first_id + num_sessions; ++id) {
+      v1::OpenSession* open = request.add_opens();
+      open->set_session_id(id);
+      open->add_token_ids(1);
+      open->set_node_budget(256);
+    }
+    stream.Write(request);
+    v1::ProposeResponse response;
+    EXPECT_TRUE(stream.Read(&response));
+    EXPECT_EQ(response.trees_size(), num_sessions);
+  };
+  for (grpc::ClientContext& context : contexts) {
+    streams.push_back(stub->Propose(&context));
+    exchange(*streams.back(), 1, 1, 0);
+  }
+  const size_t before = LargePieceBytes();
+  for (const auto& stream : streams) exchange(*stream, 2, 30, 48);
+  // gRPC tells the service a little later that a write is done.
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (LargePieceBytes() > before + (1 << 20) && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_LE(LargePieceBytes(), before + (1 << 20));
+  for (const auto& stream : streams) {
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  }
 }
 
 TEST(EmbeddedProposalService, ABadConfigIsRefused) {

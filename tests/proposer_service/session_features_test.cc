@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proposer_service/session_table.h"
+#include "tests/proposer_service/large_pieces.h"
 #include "tests/proposer_service/session_table_fixture.h"
 #include "tests/testing/fakes/feature_recorder.h"
 
@@ -141,6 +142,26 @@ TEST_F(SessionFeaturesTest, CreditComesBackWhenTheSessionEnds) {
   Chunk(9, 0, 10);  // of a session that does not exist
   stream_.Close(7);
   EXPECT_EQ(stream_.Exchange().feature_credit_bytes(), 40 * kBytes);
+}
+
+// A drafter's questions wait until the features of their message are in.
+TEST_F(SessionFeaturesTest, AFloodOfQuestionsLeavesNoMemoryBehind) {
+  if (!CountLargePieces()) GTEST_SKIP() << kNoLargePieces;
+  Open(7);
+  stream_.Exchange();
+  const size_t before = LargePieceBytes();
+  {
+    v1::ProposeRequest flood;
+    for (int i = 0; i < 100'000; ++i) {
+      v1::AdvanceSession& advance = *flood.add_advances();
+      advance.set_session_id(7);
+      advance.set_base_position(4);
+      advance.set_node_budget(2);
+    }
+    ASSERT_TRUE(stream_.table.Apply(flood).ok());
+  }
+  EXPECT_EQ(stream_.Exchange().trees_size(), 1);
+  EXPECT_LT(LargePieceBytes(), before + (1 << 18));
 }
 
 TEST_F(SessionFeaturesTest, AForgottenSessionIsUnknown) {

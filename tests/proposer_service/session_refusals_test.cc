@@ -10,6 +10,7 @@
 #include "common/rpc/proposal_protocol.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/proposer_service/large_pieces.h"
 #include "tests/proposer_service/session_table_fixture.h"
 
 namespace foretoken::proposer {
@@ -203,6 +204,28 @@ TEST_F(SessionTableTest, RefusalsAreSentInMessagesBelowTheBound) {
     for (const v1::RefusedSession& refusal : stream.response.refusals()) refused.insert(refusal.session_id());
   }
   EXPECT_EQ(refused.size(), kNumOpens);
+}
+
+TEST_F(SessionTableTest, AFloodOfNoticesLeavesNoMemoryBehind) {
+  if (!CountLargePieces()) GTEST_SKIP() << kNoLargePieces;
+  Stream stream(*this);
+  const size_t before = LargePieceBytes();
+  {
+    v1::ProposeRequest flood;
+    for (uint64_t id = 1; id <= 100'000; ++id) {
+      flood.add_advances()->set_session_id(id);
+      v1::OpenSession& open = *flood.add_opens();
+      open.set_session_id(id);
+      open.set_tenant(std::string(257, 't'));
+    }
+    ASSERT_TRUE(stream.table.Apply(flood).ok());
+  }
+  EXPECT_GT(LargePieceBytes(), before + (1 << 20)) << "the notices wait";
+  {
+    v1::ProposeResponse response;
+    while (stream.table.HasResponse()) stream.table.TakeResponse(response);
+  }
+  EXPECT_LT(LargePieceBytes(), before + (1 << 18));
 }
 
 TEST_F(SessionTableTest, TokensBeyondInt32AreRefused) {

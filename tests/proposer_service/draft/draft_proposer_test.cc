@@ -113,6 +113,70 @@ TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
   EXPECT_EQ(metrics_.answers.Value(), 2);
 }
 
+// A verifier leaves a proposer that is silent for 5 s, and then the context begins anew.
+TEST_F(DraftProposerTest, AContextThatTakesLongIsFirstAnsweredWithAnEmptyTree) {
+  pass_time_ = absl::Milliseconds(300);
+  const auto session = Open();
+  Append(*session, std::vector<int32_t>(1000, 17));  // eight passes
+  for (int pass = 1; pass < 8; ++pass) {
+    draft_.Step();
+    EXPECT_EQ(session->readiness(), pass == 4 ? Readiness::kReady : Readiness::kNotYet) << pass;
+    if (pass != 4) continue;
+    EXPECT_EQ(num_announced_, 1);
+    EXPECT_EQ(Propose(*session).num_nodes(), 0);
+    EXPECT_EQ(Propose(*session).position, 1000);
+  }
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(num_announced_, 2);
+  EXPECT_GT(Propose(*session).num_nodes(), 0);
+  EXPECT_EQ(metrics_.answers.Value(), 1) << "an empty tree is no first tree";
+}
+
+TEST_F(DraftProposerTest, AVerifierThatGoesOnIsAnsweredAtItsNewestPosition) {
+  pass_time_ = absl::Milliseconds(300);
+  const auto session = Open();
+  Append(*session, std::vector<int32_t>(1000, 17));
+  for (int pass = 1; pass < 4; ++pass) {
+    draft_.Step();
+    EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+    Append(*session, std::vector<int32_t>{4000});
+  }
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady) << "the first request is too old";
+  EXPECT_EQ(Propose(*session).position, 1003);
+  Append(*session, std::vector<int32_t>{4000});
+  session->Want({});
+  now_ += DraftProposer::kMaxAnswerTime;
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet) << "the verifier wants no tree";
+}
+
+TEST_F(DraftProposerTest, AVeryPatientVerifierIsAnsweredInTimeToo) {
+  pass_time_ = absl::Milliseconds(300);
+  const auto session = Open();
+  session->Append(prompt_);
+  session->Want({.node_budget = 64, .until_next_step = absl::Hours(1), .step = absl::Hours(1)});
+  for (int pass = 0; pass < 2; ++pass) draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_TRUE(draft_.forest().WantsRows(draft_.forest().Find(0))) << "the tree could grow on";
+}
+
+TEST_F(DraftProposerTest, AVerifierThatOnlyOpensAndClosesIsRefusedUntilTheNextPass) {
+  for (int32_t i = 0; i < DraftProposer::kMaxNewSessions; ++i) Append(*Open(), prompt_);
+  const auto refused = Open();
+  Append(*refused, prompt_);
+  EXPECT_EQ(refused->readiness(), Readiness::kRefused);
+  draft_.Step();
+  EXPECT_EQ(draft_.forest().num_sessions(), 0);
+  EXPECT_EQ(refused->readiness(), Readiness::kRefused);
+  const auto session = Open();
+  Append(*session, prompt_);
+  draft_.Step();
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(draft_.forest().sessions().begin()->first, 0) << "the forest never had the others";
+}
+
 TEST_F(DraftProposerTest, AnIdleSessionCostsNothing) {
   const auto session = Open();
   session->Append(prompt_);
@@ -265,6 +329,54 @@ TEST(FullDraftProposer, RefusesSessionsAndGoesOn) {
   EXPECT_EQ(fits->readiness(), Readiness::kReady);
   EXPECT_EQ(too_long->readiness(), Readiness::kRefused);
   EXPECT_EQ(num_announced, 1);
+}
+
+// A proposer with room for a context of 96 tokens, and a clock.
+class CrowdedDraftProposerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Session> OpenAndAsk(size_t num_tokens) {
+    std::unique_ptr<Session> session = draft_.Open({});
+    session->Append(std::vector<int32_t>(num_tokens, 5));
+    session->Want({.node_budget = 16});
+    return session;
+  }
+  void GrowAll() {
+    while (draft_.Step()) continue;
+    draft_.forest().CheckIntegrity();
+  }
+
+  telemetry::Metrics registry_;
+  absl::Time now_ = absl::UnixEpoch();
+  DraftProposer draft_{testing::LoadDraftModel({.num_blocks = 8}), {}, registry_, [this] { return now_; }};
+};
+
+// The proposer learns late that a stream is cut off, and its verifier opens the same contexts on another one.
+TEST_F(CrowdedDraftProposerTest, ASessionOfWhichNothingIsHeardMakesRoom) {
+  const auto cut_off = OpenAndAsk(60);
+  GrowAll();
+  now_ += DraftProposer::kMaxUnheardTime / 2;
+  const auto early = OpenAndAsk(60);
+  GrowAll();
+  EXPECT_EQ(early->readiness(), Readiness::kRefused);
+  now_ += DraftProposer::kMaxUnheardTime / 2;
+  const auto late = OpenAndAsk(60);
+  GrowAll();
+  EXPECT_EQ(late->readiness(), Readiness::kReady);
+}
+
+TEST_F(CrowdedDraftProposerTest, ASessionIsHeardOfAlthoughItsUpdateWaitedForALongPass) {
+  const auto first = OpenAndAsk(40), second = OpenAndAsk(40);
+  GrowAll();
+  now_ += 2 * DraftProposer::kMaxUnheardTime;
+  const auto crowd = OpenAndAsk(60);
+  for (Session* session : {first.get(), second.get()}) {
+    session->Append(std::vector<int32_t>{4000});
+    session->Want({.node_budget = 16});
+  }
+  GrowAll();
+  EXPECT_EQ(crowd->readiness(), Readiness::kRefused);
+  EXPECT_EQ(first->readiness(), Readiness::kReady);
+  EXPECT_EQ(second->readiness(), Readiness::kReady);
 }
 
 TEST(LoadedDraftProposer, ReadsAGgufFileLikeADirectory) {

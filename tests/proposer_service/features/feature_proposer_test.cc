@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A drafter that reads hidden states, behind the interface of proposers, step by step. If these tests fail, verifiers
 // send features to a proposer that does not use them, or wait for trees that never come.
+#include "absl/synchronization/notification.h"
+#include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proposer_service/features/load_drafter.h"
@@ -16,13 +18,17 @@ class FeatureProposerTest : public ::testing::Test {
  protected:
   FeatureProposerTest() {
     testing::MakeTinyEagle3({}).Write(dir_);
+    proposer_ = MakeProposer([this] { return now_; });
+  }
+  std::unique_ptr<DraftProposer> MakeProposer(Clock now) {
     Drafter drafter = LoadDrafter("eagle3", {.model_directory = dir_.path(),
                                              .target_directory = target_.directory(),
                                              .num_threads = 2,
                                              .kv_cache_mb = 1})
                           .value();
-    proposer_ = std::make_unique<DraftProposer>(
-        std::move(drafter), DraftForestOptions{.num_children = 6, .max_children = 6, .max_grown_nodes = 60}, registry_);
+    return std::make_unique<DraftProposer>(
+        std::move(drafter), DraftForestOptions{.num_children = 6, .max_children = 6, .max_grown_nodes = 60}, registry_,
+        std::move(now));
   }
   std::unique_ptr<Session> Open() {
     return proposer_->Open({.seed = 5, .temperature = 0, .announce = [this] { ++num_announced_; }});
@@ -51,6 +57,7 @@ class FeatureProposerTest : public ::testing::Test {
   testing::TinyTarget target_;
   testing::TempDir dir_;
   telemetry::Metrics registry_;
+  absl::Time now_ = absl::UnixEpoch();
   std::unique_ptr<DraftProposer> proposer_;
   int num_announced_ = 0;
 };
@@ -103,6 +110,38 @@ TEST_F(FeatureProposerTest, AnswersOnItsOwnPredictionsUntilFeaturesCome) {
   GrowAll();
   EXPECT_GT(num_announced_, num_announced) << "there is a better tree";
   EXPECT_NE(Propose(*session).nodes, provisional.nodes);
+}
+
+TEST_F(FeatureProposerTest, AnswersWithAnEmptyTreeIfFeaturesDoNotCome) {
+  const auto session = Open();
+  session->Append(Tokens(9));
+  session->Want({.node_budget = 16});
+  GrowAll();
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  now_ += DraftProposer::kMaxAnswerTime;
+  GrowAll();
+  EXPECT_EQ(num_announced_, 1);
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_EQ(Propose(*session).position, 9);
+  EXPECT_EQ(Propose(*session).num_nodes(), 0);
+  EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  session->AppendFeatures(0, Features(8));
+  GrowAll();
+  EXPECT_EQ(session->readiness(), Readiness::kReady) << "without a new question";
+  EXPECT_GT(Propose(*session).num_nodes(), 6);
+}
+
+TEST_F(FeatureProposerTest, TheThreadAnswersInTimeAlthoughNothingCanGrow) {
+  absl::Notification announced;
+  const std::unique_ptr<DraftProposer> proposer = MakeProposer(SteadyNow);
+  proposer->Start();
+  const auto session = proposer->Open({.announce = [&announced] {
+    if (!announced.HasBeenNotified()) announced.Notify();
+  }});
+  session->Append(Tokens(9));
+  session->Want({.node_budget = 16});
+  EXPECT_TRUE(announced.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_EQ(session->readiness(), Readiness::kReady);
 }
 
 // The stream's credit is what its sessions have not used. If idle sessions kept it, the others would get no features.
