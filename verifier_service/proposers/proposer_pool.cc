@@ -8,7 +8,6 @@
 #include "verifier_service/proposers/proposer_pool_keeper.h"
 
 namespace foretoken::verifier {
-namespace {
 
 constexpr size_t kMaxProposers = 32 - kNumOwnProposers;  // one bit each in a node's uint32_t
 
@@ -27,18 +26,18 @@ absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs) {
       return absl::InvalidArgumentError(
           absl::StrCat("proposer ", spec->method, ": given twice; one spec may list many targets"));
     }
-    if (spec->is_embedded && spec->channel == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("proposer ", spec->method, ": embedded, but it has no channel"));
-    }
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ProposerPool>> ProposerPool::Create(std::vector<ProposerSpec> specs,
                                                                    ProposerPoolOptions options) {
   if (absl::Status status = CheckSpecs(specs); !status.ok()) return status;
+  for (const ProposerSpec& spec : specs) {
+    if (spec.is_embedded && spec.channel == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("proposer ", spec.method, ": embedded, but it has no channel"));
+    }
+  }
   if (options.num_tokens <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("proposer pool num_tokens: expected the vocabulary's size, got ", options.num_tokens));

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/steady_clock.h"
@@ -94,10 +95,14 @@ struct ProposerCounters {
   DurationHistogram round_trips;    // from sending new tokens to the tree that answers
 };
 
+// Returns INVALID_ARGUMENT for more than 30 methods, a repeated method, or a method with the name of one of the
+// verifier's own proposers.
+absl::Status CheckSpecs(const std::vector<ProposerSpec>& specs);
+
 class ProposerPool final : public ProposerClient {
  public:
-  // Returns INVALID_ARGUMENT for more than 30 methods, a repeated method, a method with the name of one of the
-  // verifier's own proposers, an embedded proposer without a channel, or num_tokens below 1.
+  // Returns the errors of CheckSpecs, and INVALID_ARGUMENT for an embedded proposer without a channel or num_tokens
+  // below 1.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
   // Ends all streams. Returns after gRPC has released them.

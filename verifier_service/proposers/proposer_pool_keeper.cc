@@ -116,6 +116,10 @@ void ProposerPool::Keeper::Resolve() {
   while (true) {
     for (uint32_t i = 0; i < specs.size(); ++i) {
       for (const std::string& dns_name : specs[i].dns_names) {
+        {
+          const std::lock_guard lock(mutex);
+          if (is_stopping_) return;  // a name may take many seconds
+        }
         const absl::StatusOr<std::vector<std::string>> addresses = options.resolve(dns_name);
         if (addresses.ok()) {
           SetAddresses(i, dns_name, *addresses);
@@ -268,8 +272,14 @@ void ProposerPool::Keeper::OnWritten(uint64_t link_id, ReplicaId replica_id) {
 
 void ProposerPool::Keeper::OnClosing(uint64_t link_id, ReplicaId replica_id) {
   const std::lock_guard lock(mutex);
+  Link* const link = FindStream(link_id, replica_id);
+  if (link == nullptr) return;
+  const absl::Time now = options.now();
+  // A peer that owes nothing may end a stream that has lasted, for example to restart.
+  const bool has_lasted = now - link->streaming_since >= options.backoff.max;
+  if (has_lasted && !book.SilentSince(replica_id).has_value()) link->num_failures = 0;
   // Drop ends waits for this replica's answers. OnEnd logs the reason later.
-  if (Link* link = FindStream(link_id, replica_id); link != nullptr) Drop(*link, "the stream ended", options.now());
+  Drop(*link, "the stream ended", now);
 }
 
 void ProposerPool::Keeper::OnEnd(uint64_t link_id, const grpc::Status& status, std::shared_ptr<ReplicaStream> stream) {

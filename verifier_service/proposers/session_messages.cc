@@ -78,7 +78,11 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
       continue;
     }
     session.is_dirty = false;
-    if (std::exchange(session.wants_tree, false)) MarkDue(replica, session, num_tokens, now);
+    if (std::exchange(session.wants_tree, false)) {
+      MarkDue(replica, session, num_tokens, now);
+    } else {
+      ClearDue(replica, session);  // its last question was flushed and never written
+    }
   }
   replica.dirty = std::move(unfinished);
   for (const uint64_t session_id : replica.closes) request.add_closes()->set_session_id(session_id);

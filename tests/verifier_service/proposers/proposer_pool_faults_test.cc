@@ -166,6 +166,25 @@ TEST(ProposerPool, TheBackoffGrowsForAReplicaThatAnswersOnceAndLeaves) {
   EXPECT_GE(SteadyNow() - start, absl::Milliseconds(775));
 }
 
+// Else a proposer that restarts each night would be away for seconds after some nights without a request.
+TEST(ProposerPool, TheBackoffStartsAnewAfterAStreamThatLastedAndOwedNothing) {
+  ScriptedProposer proposer({});
+  std::atomic<int64_t> num_seconds = 0;
+  ProposerPoolOptions options = PoolOptions();
+  options.backoff = {.initial = absl::Seconds(1), .max = absl::Minutes(10)};
+  options.silence_timeout = absl::Milliseconds(50);  // a quarter of it is the real time between looks at the clock
+  options.now = [&] { return absl::UnixEpoch() + absl::Seconds(num_seconds.load()); };
+  const auto pool = MakePool({Static(proposer)}, options);
+  for (int night = 1; night <= 4; ++night) {
+    ASSERT_TRUE(IsConnected(*pool)) << "night " << night;
+    num_seconds += 600;
+    proposer.Kill();
+    ASSERT_TRUE(IsConnected(*pool, 0));
+    proposer.Start();
+    num_seconds += 1;
+  }
+}
+
 TEST(ProposerPool, AFloodOfMessagesIsReadAtALimitedRate) {
   ScriptedProposer proposer({});
   ProposerPoolOptions options = PoolOptions();

@@ -44,6 +44,17 @@ TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
 }
 
 // The estimate of the 90th percentile stays within a tenth of the answers' equal times.
+// The stream was still writing when the question was flushed.
+TEST_F(WaitTest, NothingIsDueIfTheQuestionWasTakenBackBeforeItWasWritten) {
+  book_.Advance(1, kTokens, {.node_budget = 8, .proposers = kEverybody});
+  book_.MarkFlushed(10, {}, kNow);
+  EXPECT_TRUE(book_.SilentSince(10).has_value());
+  book_.Advance(1, kTokens, {.node_budget = 0, .proposers = kEverybody});
+  EXPECT_EQ(Next(10).advances(0).node_budget(), 0);
+  book_.MarkFlushed(10, {}, kNow);
+  EXPECT_FALSE(book_.SilentSince(10).has_value());
+}
+
 TEST_F(WaitTest, LastsForHalfAsLongAgainAsTheReplicaUsuallyTakes) {
   absl::Time now = kNow;
   for (int i = 0; i < 50; ++i) {
