@@ -11,6 +11,7 @@
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/flags/command_line.h"
+#include "common/flags/listen_ports.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
@@ -83,6 +84,9 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   const std::unique_ptr<tracing::ProcessTracing> tracing =
       tracing::ProcessTracing::Start("foretoken-proposer", metrics);
   const std::string listen = absl::GetFlag(FLAGS_listen);
+  FT_RETURN_IF_ERROR(flags::CheckPortsDiffer({{"listen", listen},
+                                              {"health_listen", rpc::ServerSecurityFromFlags().health_address},
+                                              {"metrics_listen", absl::GetFlag(FLAGS_metrics_listen)}}));
   const rpc::ServerOptions options = {.listen_address = listen,
                                       .security = rpc::ServerSecurityFromFlags(),
                                       .service_names = {v1::ProposalService::service_full_name()},

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <type_traits>
 #include <vector>
 
 #include "absl/flags/marshalling.h"
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/flags/type_in_words.h"
 #include "common/rpc/status.h"
 #include "proposer_service/features/load_drafter.h"
 
@@ -20,19 +20,10 @@ namespace foretoken::proposer {
 namespace {
 
 template <typename T>
-constexpr absl::string_view TypeInWords() {
-  if constexpr (std::is_same_v<T, absl::Duration>) return "a duration as in 90s or 5m";
-  if constexpr (std::is_same_v<T, float>) return "a number";
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, std::string>) return "a text";
-  return "a whole number";
-}
-
-template <typename T>
 absl::Status Set(absl::string_view name, absl::string_view text, T& value) {
   std::string ignored;  // the library's error text, which most types leave empty
   if (absl::ParseFlag(text, &value, &ignored)) return absl::OkStatus();
-  return rpc::InvalidField(name, absl::StrCat("expected ", TypeInWords<T>(), ", got '", text, "'"));
+  return rpc::InvalidField(name, absl::StrCat("expected ", flags::TypeInWords<T>(), ", got '", text, "'"));
 }
 
 struct Option {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@
 #include "absl/strings/strip.h"
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
+#include "common/flags/listen_ports.h"
+#include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
 namespace {
@@ -44,6 +47,16 @@ absl::Status CheckDirectory(absl::string_view flag, const std::string& path) {
   return Invalid(flag, "expected a directory, got \"", path, "\"");
 }
 
+absl::Status CheckProposers(const std::vector<std::string>& texts) {
+  std::vector<ProposerSpec> specs;
+  for (const std::string& text : texts) {
+    FT_ASSIGN_OR_RETURN(ProposerSpec spec, ParseProposerSpec(text));
+    specs.push_back(std::move(spec));
+  }
+  const absl::Status checked = CheckSpecs(specs);
+  return checked.ok() ? checked : Invalid("proposer", checked.message());
+}
+
 }  // namespace
 
 absl::Status Validate(const Config& config) {
@@ -60,6 +73,10 @@ absl::Status Validate(const Config& config) {
     FT_RETURN_IF_ERROR(CheckAddress("health_listen", config.security.health_address));
   }
   if (!config.metrics_address.empty()) FT_RETURN_IF_ERROR(CheckAddress("metrics_listen", config.metrics_address));
+  FT_RETURN_IF_ERROR(flags::CheckPortsDiffer({{"listen", config.listen_address},
+                                              {"health_listen", config.security.health_address},
+                                              {"metrics_listen", config.metrics_address}}));
+  FT_RETURN_IF_ERROR(CheckProposers(config.proposers));
   if (!config.metrics_compat.empty() && config.metrics_compat != "vllm") {
     return Invalid("metrics_compat", "expected vllm or nothing, got \"", config.metrics_compat, "\"");
   }

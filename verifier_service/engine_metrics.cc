@@ -227,9 +227,10 @@ void AddChances(const EngineStats& stats, std::vector<MetricFamily>* families) {
 }
 
 void AddProposerCounts(const EngineStats& stats, const ProposerPool& pool, std::vector<MetricFamily>* families) {
-  MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total", "Tree nodes verified.");
-  MetricFamily accepted =
-      Family(MetricType::Counter, "foretoken_accepted_tokens_total", "Verified nodes on an accepted path.");
+  MetricFamily proposed = Family(MetricType::Counter, "foretoken_proposed_tokens_total",
+                                 "Tree nodes verified, counted when a sample ends.");
+  MetricFamily accepted = Family(MetricType::Counter, "foretoken_accepted_tokens_total",
+                                 "Verified nodes on an accepted path, counted when a sample ends.");
   for (const ProposerCount& count : stats.proposers) {
     AddOfProposer(count.proposer, static_cast<double>(count.num_proposed), &proposed);
     AddOfProposer(count.proposer, static_cast<double>(count.num_accepted), &accepted);
@@ -284,11 +285,12 @@ std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const Propo
       counter("foretoken_preemptions_total", "Samples put back to wait for K/V blocks.", stats.num_preemptions)};
   families.push_back(AcceptedLengths(stats.speculation.accepted_lengths));
   families.push_back(counter("foretoken_accepted_prediction_tokens_total",
-                             "Tokens of clients' predictions that appeared in the output.",
+                             "Tokens of clients' predictions that appeared in the output, counted when a sample ends.",
                              stats.speculation.num_accepted_prediction_tokens));
-  families.push_back(counter("foretoken_rejected_prediction_tokens_total",
-                             "Tokens of clients' predictions that did not appear in the output.",
-                             stats.speculation.num_rejected_prediction_tokens));
+  families.push_back(
+      counter("foretoken_rejected_prediction_tokens_total",
+              "Tokens of clients' predictions that did not appear in the output, counted when a sample ends.",
+              stats.speculation.num_rejected_prediction_tokens));
   AddProposerCounts(stats, pool, &families);
   const UnreadOutputs::Totals unread = unread_outputs.totals();
   families.push_back(gauge("foretoken_unread_calls", "Calls with output that their clients have not read.",

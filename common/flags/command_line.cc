@@ -2,6 +2,7 @@
 #include "common/flags/command_line.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -20,7 +21,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "common/base/status_macros.h"
 #include "common/base/version.h"
+#include "common/flags/type_in_words.h"
 
 namespace foretoken::flags {
 namespace {
@@ -29,7 +33,20 @@ constexpr size_t kHelpColumns = 100;
 constexpr size_t kHelpIndent = 6;
 constexpr size_t kMostEdits = 3;  // most edits between an unknown flag and the flag that the message suggests
 
-bool IsBool(const absl::CommandLineFlag& flag) { return flag.IsOfType<bool>() || flag.IsOfType<std::optional<bool>>(); }
+template <typename T>
+bool Is(const absl::CommandLineFlag& flag) {
+  return flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>();
+}
+
+// The values that a flag takes, in words. Unset: it takes any text.
+std::optional<absl::string_view> ExpectedOf(const absl::CommandLineFlag& flag) {
+  if (Is<absl::Duration>(flag)) return TypeInWords<absl::Duration>();
+  if (Is<bool>(flag)) return TypeInWords<bool>();
+  if (Is<float>(flag) || Is<double>(flag)) return TypeInWords<double>();
+  if (Is<int32_t>(flag) || Is<int64_t>(flag)) return TypeInWords<int64_t>();
+  if (Is<uint32_t>(flag) || Is<uint64_t>(flag)) return TypeInWords<uint64_t>();
+  return std::nullopt;
+}
 
 // A flag found by a name with underscores or dashes. With `off`, the name turns the flag off.
 struct Named {
@@ -44,7 +61,7 @@ Named Find(absl::string_view typed) {
   if (!absl::ConsumePrefix(&rest, "no")) return {};
   absl::ConsumePrefix(&rest, "_");
   const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(rest);
-  if (flag == nullptr || !IsBool(*flag)) return {};
+  if (flag == nullptr || !Is<bool>(*flag)) return {};
   return {.flag = flag, .is_off = true};
 }
 
@@ -95,14 +112,32 @@ void AppendWrapped(absl::string_view text, std::string& help) {
   }
 }
 
+// Sets the flag, as Abseil does once more afterwards.
+absl::Status CheckValue(absl::string_view name, absl::string_view value) {
+  absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+  const std::optional<absl::string_view> expected = ExpectedOf(*flag);
+  std::string ignored;  // Abseil's error, which does not say what the flag takes
+  if (!expected.has_value() || flag->ParseFrom(value, &ignored)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected ", *expected, ", got \"", value, "\""));
+}
+
 absl::Status CheckValues(const std::vector<std::string>& words, const std::vector<std::string>& needs_value) {
   for (size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
-    for (const std::string& name : needs_value) {
-      const bool is_next_empty = i + 1 == words.size() || words[i + 1].empty();
-      if (words[i] == absl::StrCat("--", name, "=") || (words[i] == absl::StrCat("--", name) && is_next_empty)) {
-        return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected a value, got none"));
-      }
+    absl::string_view word = words[i];
+    if (!absl::ConsumePrefix(&word, "--")) continue;
+    const size_t equals = word.find('=');
+    const absl::string_view name = word.substr(0, equals);
+    std::optional<absl::string_view> value;
+    if (equals != absl::string_view::npos) {
+      value = word.substr(equals + 1);
+    } else if (i + 1 < words.size()) {
+      value = words[++i];
     }
+    const bool may_not_be_empty = std::find(needs_value.begin(), needs_value.end(), name) != needs_value.end();
+    if (!value.has_value() || (may_not_be_empty && value->empty())) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected a value, got none"));
+    }
+    FT_RETURN_IF_ERROR(CheckValue(name, *value));
   }
   return absl::OkStatus();
 }
@@ -135,7 +170,7 @@ absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::
       result.push_back(absl::StrCat("--", flag->Name(), argument.substr(equals)));
     } else if (is_off) {
       result.push_back(absl::StrCat("--", flag->Name(), "=false"));
-    } else if (IsBool(*flag)) {
+    } else if (Is<bool>(*flag)) {
       // The next word is the flag's value if it is "true" or "false".
       const bool is_next = i + 1 < arguments.size() && (arguments[i + 1] == "true" || arguments[i + 1] == "false");
       result.push_back(absl::StrCat("--", flag->Name(), "=", is_next ? arguments[++i] : "true"));

@@ -10,8 +10,8 @@
 // The flags are Abseil's, with these additions. A name may have dashes in place of underscores. A flag of type bool or
 // optional<bool> may stand alone, and --noNAME or --no-NAME turns it off; or it has a value, as --NAME=false. --help,
 // -h and --helpshort print the usage and the flags of `flag_files`, and --version prints the version. Each of these
-// ends the process with code 0. If an argument cannot be read, the program prints one line that names it and ends with
-// code 1.
+// ends the process with code 0. If an argument cannot be read, the program prints one line that names it and what the
+// flag takes, and ends with code 1.
 #pragma once
 
 #include <string>

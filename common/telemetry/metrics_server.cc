@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/telemetry/metrics_server.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
@@ -12,7 +13,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
-#include <stdexcept>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -32,6 +33,7 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using Acceptor = asio::ip::tcp::acceptor;
 using Socket = asio::ip::tcp::socket;
+using Endpoint = asio::ip::tcp::endpoint;
 using Error = boost::system::error_code;
 using Request = http::request<http::empty_body>;
 using Response = http::response<http::string_body>;
@@ -44,6 +46,8 @@ Response Answer(const Request& request, const MakePage& make_page) {
   const absl::string_view accept(request[http::field::accept].data(), request[http::field::accept].size());
   if (target.substr(0, target.find('?')) != "/metrics") {
     response.result(http::status::not_found);
+    response.set(http::field::content_type, "text/plain; charset=utf-8");
+    response.body() = "metrics are at /metrics\n";
   } else if (request.method() != http::verb::get && request.method() != http::verb::head) {
     response.result(http::status::method_not_allowed);
     response.set(http::field::allow, "GET, HEAD");
@@ -55,43 +59,8 @@ Response Answer(const Request& request, const MakePage& make_page) {
   return response;
 }
 
-// A connection, which has one request. It lives as long as something of it is awaited.
-class Connection : public std::enable_shared_from_this<Connection> {
- public:
-  Connection(Socket socket, const MakePage& make_page, std::function<void()> on_end)
-      : stream_(std::move(socket)), make_page_(make_page), on_end_(std::move(on_end)) {
-    stream_.expires_after(absl::ToChronoMilliseconds(MetricsServer::kMaxTime));
-    request_.header_limit(MetricsServer::kMaxRequestBytes);
-    request_.body_limit(MetricsServer::kMaxRequestBytes);
-  }
-  ~Connection() { on_end_(); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  void Serve() {
-    http::async_read_header(stream_, buffer_, request_, [self = shared_from_this()](Error error, size_t) {
-      if (error) return;
-      self->response_ = Answer(self->request_.get(), self->make_page_);
-      http::async_write(self->stream_, self->response_, [self](Error, size_t) {
-        Error ignored;
-        self->stream_.socket().shutdown(Socket::shutdown_send, ignored);
-      });
-    });
-  }
-
- private:
-  beast::tcp_stream stream_;
-  beast::flat_buffer buffer_{MetricsServer::kMaxRequestBytes};
-  http::request_parser<http::empty_body> request_;
-  Response response_;
-  const MakePage& make_page_;
-  const std::function<void()> on_end_;
-};
-
 // Throws where the address cannot be used.
-Acceptor Listen(asio::io_context& context, const std::string& host, const std::string& port) {
-  asio::ip::tcp::resolver resolver(context);
-  const auto endpoint = resolver.resolve(host, port, asio::ip::tcp::resolver::passive).begin()->endpoint();
+Acceptor Listen(asio::io_context& context, const Endpoint& endpoint) {
   Acceptor acceptor(context);
   acceptor.open(endpoint.protocol());
   acceptor.set_option(Acceptor::reuse_address(true));
@@ -101,9 +70,27 @@ Acceptor Listen(asio::io_context& context, const std::string& host, const std::s
   return acceptor;
 }
 
-Acceptor Listen(asio::io_context& context, const std::string& address) {
+// Listens on every address of the host. Throws where one is in use, or where none can be used.
+std::vector<Acceptor> Listen(asio::io_context& context, const std::string& host, const std::string& port) {
+  const auto found = asio::ip::tcp::resolver(context).resolve(host, port, asio::ip::tcp::resolver::passive);
+  const std::set<Endpoint> endpoints(found.begin(), found.end());  // a resolver may give one twice
+  std::vector<Acceptor> acceptors;
+  Error last_error;
+  for (Endpoint endpoint : endpoints) {
+    if (!acceptors.empty()) endpoint.port(acceptors.front().local_endpoint().port());  // port 0 is chosen once
+    try {
+      acceptors.push_back(Listen(context, endpoint));
+    } catch (const boost::system::system_error& error) {
+      if (error.code() == asio::error::address_in_use) throw;
+      last_error = error.code();  // as for ::1 on a machine without IPv6
+    }
+  }
+  if (acceptors.empty()) throw boost::system::system_error(last_error);
+  return acceptors;
+}
+
+std::vector<Acceptor> Listen(asio::io_context& context, const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) throw std::invalid_argument("expected HOST:PORT");
   std::string host = address.substr(0, colon);
   const std::string port = address.substr(colon + 1);
   if (host != "[::]" && host != "0.0.0.0") {
@@ -120,37 +107,80 @@ Acceptor Listen(asio::io_context& context, const std::string& address) {
 
 }  // namespace
 
-// Accepts connections and serves them, on one thread.
+// A connection, which has one request. It lives as long as something of it is awaited.
+class MetricsServer::Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, const MakePage& make_page) : stream_(std::move(socket)), make_page_(make_page) {
+    stream_.expires_after(absl::ToChronoMilliseconds(MetricsServer::kMaxTime));
+    request_.header_limit(MetricsServer::kMaxRequestBytes);
+    request_.body_limit(MetricsServer::kMaxRequestBytes);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void Serve() {
+    http::async_read_header(stream_, buffer_, request_, [self = shared_from_this()](Error error, size_t) {
+      if (error) return;
+      self->has_request_ = true;
+      self->response_ = Answer(self->request_.get(), self->make_page_);
+      http::async_write(self->stream_, self->response_, [self](Error, size_t) {
+        Error ignored;
+        self->stream_.socket().shutdown(Socket::shutdown_send, ignored);
+      });
+    });
+  }
+  void Close() { stream_.close(); }
+  bool has_request() const { return has_request_; }
+
+ private:
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_{MetricsServer::kMaxRequestBytes};
+  http::request_parser<http::empty_body> request_;
+  bool has_request_ = false;  // all of it is here
+  Response response_;
+  const MakePage& make_page_;
+};
+
+// Accepts connections and serves them, on one thread. It accepts every connection, because a client that renews silent
+// connections would otherwise make all others wait.
 struct MetricsServer::Listener {
-  Listener(const std::string& address, MakePage page) : make_page(std::move(page)), acceptor(Listen(context, address)) {
-    Accept();
+  Listener(const std::string& address, MakePage page)
+      : make_page(std::move(page)), acceptors(Listen(context, address)) {
+    for (Acceptor& acceptor : acceptors) Accept(acceptor);
     thread = std::thread([this] { context.run(); });
   }
   ~Listener() {
     context.stop();
     thread.join();
-    num_connections = kMaxConnections;  // those that end with the context make room for none
   }
 
-  void Accept() {
-    acceptor.async_accept([this](const Error& error, Socket socket) {
+  void Accept(Acceptor& acceptor) {
+    acceptor.async_accept([this, &acceptor](const Error& error, Socket socket) {
       if (error) {  // as without a file descriptor
-        retry.expires_after(std::chrono::milliseconds(100));
-        return retry.async_wait([this](const Error&) { Accept(); });
+        const auto pause = std::make_shared<asio::steady_timer>(context, std::chrono::milliseconds(100));
+        return pause->async_wait([this, &acceptor, pause](const Error&) { Accept(acceptor); });
       }
-      std::make_shared<Connection>(std::move(socket), make_page, [this] { End(); })->Serve();
-      if (++num_connections < kMaxConnections) Accept();
+      MakeRoom();
+      const auto connection = std::make_shared<Connection>(std::move(socket), make_page);
+      connections.push_back(connection);
+      connection->Serve();
+      Accept(acceptor);
     });
   }
-  void End() {
-    if (num_connections-- == kMaxConnections) Accept();
+  // An honest client sends its request at once, so the oldest connection without one is the first to go.
+  void MakeRoom() {
+    std::erase_if(connections, [](const auto& connection) { return connection.expired(); });
+    if (connections.size() < kMaxConnections) return;
+    auto victim = std::ranges::find_if(connections, [](const auto& c) { return !c.lock()->has_request(); });
+    if (victim == connections.end()) victim = connections.begin();
+    victim->lock()->Close();
+    connections.erase(victim);
   }
 
   const MakePage make_page;
-  int num_connections = 0;
+  std::vector<std::weak_ptr<Connection>> connections;  // the oldest first; each owns itself while it is served
   asio::io_context context{1};
-  asio::steady_timer retry{context};
-  Acceptor acceptor;
+  std::vector<Acceptor> acceptors;  // one per address
   std::thread thread;
 };
 
@@ -159,7 +189,7 @@ MetricsServer::~MetricsServer() = default;
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
                                                                     const Metrics& metrics) {
-  if (!base::PortOf(address).has_value()) {
+  if (address.starts_with(':') || !base::PortOf(address).has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("metrics_listen: expected HOST:PORT with a port of 0 to 65535, got '", address, "'"));
   }
@@ -179,7 +209,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("metrics: cannot listen on '", address, "': ", error.what()));
   }
-  server->port_ = server->listener_->acceptor.local_endpoint().port();
+  server->port_ = server->listener_->acceptors.front().local_endpoint().port();
   return server;
 }
 

@@ -29,12 +29,14 @@ class MetricsServer {
   // Returns families for the page. `above` are the families that the page has already.
   using Collect = std::function<Families(const Families& above)>;
 
-  static constexpr int kMaxConnections = 16;                    // at a time; further ones wait until one of them ends
+  // At a time. A further one closes the oldest of them that has not sent its whole request, or else the oldest.
+  static constexpr size_t kMaxConnections = 16;
   static constexpr absl::Duration kMaxTime = absl::Seconds(5);  // of a connection, from its begin to the page's end
   static constexpr int kMaxRequestBytes = 16 << 10;
 
-  // `address` is HOST:PORT; port 0 takes a free one. The hosts "0.0.0.0" and "[::]" are all addresses of IPv4 and IPv6,
-  // as they are for gRPC. `metrics` outlive the server. Errors: INVALID_ARGUMENT or UNAVAILABLE, with the address.
+  // `address` is HOST:PORT; port 0 takes a free one. A name is all its addresses that this machine has. The hosts
+  // "0.0.0.0" and "[::]" are all addresses of IPv4 and IPv6, as they are for gRPC. `metrics` outlive the server.
+  // Errors: INVALID_ARGUMENT or UNAVAILABLE, with the address.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address, const Metrics& metrics);
   ~MetricsServer();
 
@@ -43,6 +45,7 @@ class MetricsServer {
   int port() const { return port_; }
 
  private:
+  class Connection;
   struct Listener;
 
   explicit MetricsServer(const Metrics& metrics);

@@ -39,10 +39,10 @@ ROWS = [
         ("Tokens per sequence and step", "short", [
             ("1 + " + rate("foretoken_accepted_length_sum") + " / " + rate("foretoken_accepted_length_count"),
              "tokens")]),
-        ("Accepted share of verified guesses", "percentunit", [
+        ("Accepted share of verified guesses, of ended samples", "percentunit", [
             (rate("foretoken_accepted_tokens_total", "proposer") + " / " +
              rate("foretoken_proposed_tokens_total", "proposer"), "{{proposer}}")]),
-        ("Accepted guesses by proposer", "ops",
+        ("Accepted guesses by proposer, of ended samples", "ops",
          [(rate("foretoken_accepted_tokens_total", "proposer"), "{{proposer}}")]),
         ("Connected replicas", "short",
          [("min by (proposer) (foretoken_proposer_replicas_connected{PODS})", "{{proposer}}")]),

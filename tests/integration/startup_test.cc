@@ -134,6 +134,15 @@ TEST(Services, AProposerSaysHowToNameAModel) {
             "--model=DIRECTORY\n");
 }
 
+TEST(Services, AProposerRefusesTwoFlagsWithOnePortBeforeItLoadsAModel) {
+  const Outcome outcome = RunShell(
+      "foretoken_proposer --method=draft --model=/nowhere --listen=127.0.0.1:50052 --metrics_listen=0.0.0.0:50052 "
+      "2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, ::testing::HasSubstr("--metrics_listen: expected another port than that of "
+                                                "--listen=127.0.0.1:50052, got \"0.0.0.0:50052\""));
+}
+
 // A draining verifier logs the time that running requests get, once.
 TEST(Services, AVerifierThatDrainsNamesOneTime) {
   const testing::TempDir directory;

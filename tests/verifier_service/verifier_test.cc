@@ -301,6 +301,33 @@ INSTANTIATE_TEST_SUITE_P(
                    c.model_directory = "/nowhere";
                  },
                  "192.0.2.1:0"},
+        BadStart{
+            "OnePortForCallsAndMetrics",
+            [](Config& c) {
+              c.listen_address = "127.0.0.1:50051";
+              c.metrics_address = "0.0.0.0:50051";
+              c.model_directory = "/nowhere";
+            },
+            "--metrics_listen: expected another port than that of --listen=127.0.0.1:50051, got \"0.0.0.0:50051\""},
+        BadStart{"OnePortForHealthAndMetrics",
+                 [](Config& c) {
+                   c.security.health_address = "127.0.0.1:50061";
+                   c.metrics_address = "127.0.0.1:50061";
+                   c.model_directory = "/nowhere";
+                 },
+                 "--metrics_listen: expected another port than that of --health_listen=127.0.0.1:50061"},
+        BadStart{"OneMethodTwice",
+                 [](Config& c) {
+                   c.proposers = {"ngram=static:127.0.0.1:1", "ngram,embedded"};
+                   c.model_directory = "/nowhere";
+                 },
+                 "--proposer: proposer ngram: given twice"},
+        BadStart{"ReservedMethod",
+                 [](Config& c) {
+                   c.proposers = {"grammar=static:127.0.0.1:1"};
+                   c.model_directory = "/nowhere";
+                 },
+                 "--proposer: proposer grammar: expected another name"},
         BadStart{"NoCertificate",
                  [](Config& c) {
                    static const testing::TempDir dir;

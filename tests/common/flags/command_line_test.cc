@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/time/time.h"
 #include "common/base/version.h"
 
 ABSL_FLAG(bool, with_colour, true, "whether to colour");
@@ -19,6 +20,9 @@ ABSL_FLAG(std::optional<bool>, ignore_ends, std::nullopt, "whether to go on");
 ABSL_FLAG(std::optional<uint32_t>, most_tokens, std::nullopt,
           "how many tokens may come at most, which is a thing that takes a long sentence to explain to everybody");
 ABSL_FLAG(std::string, note, "none", "a note");
+ABSL_FLAG(absl::Duration, patience, absl::Seconds(5), "how long to wait");
+ABSL_FLAG(double, pitch, 440, "hertz");
+ABSL_FLAG(int32_t, verse, 1, "which verse comes first");
 
 namespace foretoken::flags {
 namespace {
@@ -63,6 +67,31 @@ TEST(ParseCommandLineDeathTest, AFlagThatNeedsAValueIsRefusedWithoutIt) {
   EXPECT_THAT(ParseCommandLine({"--note=x", "--", "--note="}, line), ElementsAre("--note="));
 }
 
+TEST(ParseCommandLineDeathTest, SaysWhatAFlagTakes) {
+  const struct {
+    std::vector<std::string> arguments;
+    const char* message;
+  } kWrong[] = {
+      {{"--patience=30"}, "p: --patience: expected a duration as in 30s or 5m, got \"30\""},
+      {{"a", "--patience", "30", "b"}, "p: --patience: expected a duration as in 30s or 5m, got \"30\""},
+      {{"--patience=9s", "--patience="}, "p: --patience: expected a duration as in 30s or 5m, got \"\""},
+      {{"--verse=1.5"}, "p: --verse: expected a whole number, got \"1.5\""},
+      {{"--most-tokens=-1"}, "p: --most_tokens: expected a whole number of at least 0, got \"-1\""},
+      {{"--pitch=high"}, "p: --pitch: expected a number, got \"high\""},
+      {{"--with-colour=perhaps"}, "p: --with_colour: expected true or false, got \"perhaps\""},
+      {{"--verse"}, "p: --verse: expected a value, got none"},
+  };
+  for (const auto& [arguments, message] : kWrong) {
+    EXPECT_EXIT(ParseCommandLine(arguments, {.program = "p"}), ::testing::ExitedWithCode(1), message);
+  }
+}
+
+TEST(ParseCommandLine, TakesTheLastValueOfAFlagAndNoneAfterTwoDashes) {
+  EXPECT_THAT(ParseCommandLine({"--patience=1s", "--patience", "2m", "--", "--patience=3"}, {.program = "p"}),
+              ElementsAre("--patience=3"));
+  EXPECT_EQ(absl::GetFlag(FLAGS_patience), absl::Minutes(2));
+}
+
 TEST(AbseilArguments, ArgumentsAfterTwoDashesAreNotFlags) {
   EXPECT_THAT(Read({"-", "--", "--most-tokens"}), ElementsAre("-", "--", "--most-tokens"));
 }
@@ -88,6 +117,12 @@ usage: singer [--FLAG=VALUE]... SONG
       everybody
   --note (default none)
       a note
+  --patience (default 5s)
+      how long to wait
+  --pitch (default 440)
+      hertz
+  --verse (default 1)
+      which verse comes first
   --with_colour (default true)
       whether to colour
 )");

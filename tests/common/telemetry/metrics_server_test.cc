@@ -19,6 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/steady_clock.h"
 #include "common/telemetry/open_metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -84,9 +85,9 @@ TEST(Metrics, TheSameNameAndLabelsAreTheSameMetric) {
 
 TEST(MetricsServer, NamesAnAddressThatCannotBeBound) {
   Metrics metrics;
-  for (const std::string address : {"nonsense", "127.0.0.1:70000"}) {
+  for (const std::string address : {"nonsense", "127.0.0.1:70000", ":9100"}) {
     const auto server = MetricsServer::Start(address, metrics);
-    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument) << address;
     EXPECT_THAT(server.status().ToString(), HasSubstr(address));
   }
   EXPECT_EQ(MetricsServer::Start("nonsense:1", metrics).status().code(), absl::StatusCode::kUnavailable);
@@ -120,6 +121,14 @@ TEST(MetricsServer, ListensOnIpv6AndIpv4) {
   EXPECT_THAT(HttpRequest((*server)->port(), "GET", "/metrics", "", "::1"), StartsWith("HTTP/1.0 200"));
 }
 
+// Many machines resolve localhost to ::1 first.
+TEST(MetricsServer, ListensOnEveryAddressOfAName) {
+  Metrics metrics;
+  const auto server = MetricsServer::Start("localhost:0", metrics);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), StartsWith("HTTP/1.0 200"));
+}
+
 TEST(MetricsServer, AnswersInTheFormatThatTheClientAccepts) {
   Metrics metrics;
   metrics.AddCounter("foretoken_test_total", "T.").Increment(3);
@@ -136,7 +145,9 @@ TEST(MetricsServer, AnswersInTheFormatThatTheClientAccepts) {
 TEST(MetricsServer, HasNothingAtOtherPathsAndByOtherMethods) {
   Metrics metrics;
   const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
-  EXPECT_THAT(HttpGet((*server)->port(), "/"), StartsWith("HTTP/1.0 404"));
+  const std::string hint = HttpGet((*server)->port(), "/");
+  EXPECT_THAT(hint, StartsWith("HTTP/1.0 404"));
+  EXPECT_THAT(hint, EndsWith("\r\n\r\nmetrics are at /metrics\n"));
   EXPECT_THAT(HttpGet((*server)->port(), "/metrics/all"), StartsWith("HTTP/1.0 404"));
   const std::string refused = HttpRequest((*server)->port(), "POST", "/metrics");
   EXPECT_THAT(refused, StartsWith("HTTP/1.0 405"));
@@ -149,18 +160,36 @@ TEST(MetricsServer, SilentAndSlowConnectionsDoNotStopIt) {
   metrics.AddGauge("foretoken_test_level", "Level.").Set(7);
   const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
   std::vector<int> clients;
-  for (int i = 0; i < MetricsServer::kMaxConnections; ++i) clients.push_back(Connect((*server)->port()));
+  for (size_t i = 0; i < 4 * MetricsServer::kMaxConnections; ++i) clients.push_back(Connect((*server)->port()));
   std::atomic<bool> is_over = false;
   std::thread slow([&] {  // a byte now and then, of a request that never ends
     for (int i = 0; !is_over; ++i) {
-      send(clients[0], i == 0 ? "GET /metrics HTTP/1.1\r\nA: " : "a", i == 0 ? 26 : 1, MSG_NOSIGNAL);
+      send(clients.back(), i == 0 ? "GET /metrics HTTP/1.1\r\nA: " : "a", i == 0 ? 26 : 1, MSG_NOSIGNAL);
       absl::SleepFor(absl::Milliseconds(20));
     }
   });
+  const absl::Time begin = SteadyNow();
   EXPECT_THAT(HttpGet((*server)->port(), "/metrics"), HasSubstr("foretoken_test_level 7"));
+  EXPECT_LT(SteadyNow() - begin, MetricsServer::kMaxTime / 2);
   for (const int fd : clients) EXPECT_EQ(ReadAll(fd), "");
   is_over = true;
   slow.join();
+  for (const int fd : clients) close(fd);
+}
+
+TEST(MetricsServer, ConnectionsThatDoNotReadThePageDoNotStopIt) {
+  Metrics metrics;
+  metrics.AddGauge("foretoken_test_level", std::string(8 << 20, 'h')).Set(7);  // more than sockets take by themselves
+  const auto server = MetricsServer::Start("127.0.0.1:0", metrics);
+  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  std::vector<int> clients;
+  for (size_t i = 0; i < MetricsServer::kMaxConnections; ++i) {
+    clients.push_back(Connect((*server)->port()));
+    EXPECT_EQ(send(clients.back(), request.data(), request.size(), 0), request.size());
+  }
+  const absl::Time begin = SteadyNow();
+  EXPECT_TRUE(absl::EndsWith(HttpGet((*server)->port(), "/metrics"), "foretoken_test_level 7\n"));
+  EXPECT_LT(SteadyNow() - begin, MetricsServer::kMaxTime / 2);
   for (const int fd : clients) close(fd);
 }
 
@@ -176,7 +205,7 @@ TEST(MetricsServer, EndsWhileConnectionsAreOpen) {
   Metrics metrics;
   auto server = MetricsServer::Start("127.0.0.1:0", metrics);
   std::vector<int> clients;
-  for (int i = 0; i < MetricsServer::kMaxConnections + 2; ++i) clients.push_back(Connect((*server)->port()));
+  for (size_t i = 0; i < MetricsServer::kMaxConnections + 2; ++i) clients.push_back(Connect((*server)->port()));
   server->reset();
   for (const int fd : clients) {
     EXPECT_EQ(ReadAll(fd), "");
