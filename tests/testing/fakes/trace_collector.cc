@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/parse_message.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/check.h"
 
@@ -26,7 +25,9 @@ class ExportCall : public grpc::ServerGenericBidiReactor {
     otlp::ExportTraceServiceResponse response;
     const grpc::Status status = collector_.Take(message_, &response);
     if (!status.ok()) return Finish(status);
-    message_ = rpc::ToBytes(response);
+    message_.Clear();  // gRPC serialises a message into an empty buffer only
+    bool owns_buffer;
+    grpc::SerializationTraits<otlp::ExportTraceServiceResponse>::Serialize(response, &message_, &owns_buffer);
     StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
   }
   void OnDone() override { delete this; }
