@@ -3,11 +3,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/speculation/token_tree.h"
 
 namespace foretoken::client {
 namespace {
 
 using foretoken::v1::GenerateResponse;
+
+// A node has a bit for each proposer, so at most 32 trees are merged. The result is no deeper than the deepest of them.
+constexpr int kMaxReportedNodes = 32 * speculation::kMaxTreeNodes;
+constexpr int kMaxReportedDepth = speculation::kMaxTreeNodes;
+
+// True if the byte at `end` of the sample's text continues a character. `text` is the part that begins at `begin`.
+bool IsInsideCharacter(absl::string_view text, size_t begin, size_t end) {
+  return end >= begin && end - begin < text.size() && (static_cast<unsigned char>(text[end - begin]) & 0xc0) == 0x80;
+}
 
 absl::Status CheckLength(absl::string_view field, int got, int num_tokens) {
   if (got == 0 || got == num_tokens) return absl::OkStatus();
@@ -28,6 +38,9 @@ absl::Status Check(const GenerateResponse& response, const Sample& sample) {
     if (end < last_end) {
       return absl::InternalError(absl::StrCat("the server sent text_ends that fall from ", last_end, " to ", end));
     }
+    if (IsInsideCharacter(response.text(), sample.text.size(), end)) {
+      return absl::InternalError(absl::StrCat("the server sent text_ends with ", end, ", which is inside a character"));
+    }
     last_end = end;
   }
   for (const foretoken::v1::StepReport& step : response.steps()) FT_RETURN_IF_ERROR(CheckStep(step));
@@ -47,16 +60,28 @@ void Append(const foretoken::v1::PromptOutput& piece, Generation& generation) {
 absl::Status CheckStep(const foretoken::v1::StepReport& step) {
   const foretoken::v1::StepTree& tree = step.tree();
   const int num_nodes = tree.token_ids_size();
+  if (num_nodes > kMaxReportedNodes) {
+    return absl::InternalError(
+        absl::StrCat("the server sent a tree of ", num_nodes, " tokens; expected at most ", kMaxReportedNodes));
+  }
   for (const int size : {tree.parents_size(), tree.chances_size(), tree.path_chances_size(), tree.proposers_size(),
                          tree.planned_size()}) {
     if (size == num_nodes) continue;
     return absl::InternalError(
         absl::StrCat("the server sent a tree of ", num_nodes, " tokens with an array of ", size));
   }
+  std::vector<int> depths(num_nodes);
   for (int node = 0; node < num_nodes; ++node) {
-    if (tree.parents(node) >= -1 && tree.parents(node) < node) continue;
-    return absl::InternalError(absl::StrCat("the server sent a tree whose node ", node, " has the parent ",
-                                            tree.parents(node), "; expected -1 to ", node - 1));
+    const int parent = tree.parents(node);
+    if (parent < -1 || parent >= node) {
+      return absl::InternalError(absl::StrCat("the server sent a tree whose node ", node, " has the parent ", parent,
+                                              "; expected -1 to ", node - 1));
+    }
+    depths[node] = parent < 0 ? 1 : depths[parent] + 1;
+    if (depths[node] > kMaxReportedDepth) {
+      return absl::InternalError(absl::StrCat("the server sent a tree whose node ", node, " has the depth ",
+                                              depths[node], "; expected at most ", kMaxReportedDepth));
+    }
   }
   for (const uint32_t node : step.accepted()) {
     if (node < static_cast<uint32_t>(num_nodes)) continue;

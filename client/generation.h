@@ -34,13 +34,14 @@ struct Generation {
   std::vector<Sample> samples;  // by sample index
 };
 
-// Checks that a report refers only to its own entries. INTERNAL, with the field, expected and got: arrays of different
-// lengths, a parent that does not stand before its children, or an accepted node that the tree does not have.
+// Checks that a report refers only to its own entries, and that its tree is not larger than a server's. INTERNAL, with
+// the field, expected and got: arrays of different lengths, too many nodes, a node that is too deep, a parent that does
+// not stand before its children, or an accepted node that the tree does not have.
 absl::Status CheckStep(const foretoken::v1::StepReport& step);
 
 // Adds a message. INTERNAL, with the field, expected and got, if the message breaks the protocol: a sample index out of
-// range, parallel arrays of different lengths, text ends that fall, a report that fails CheckStep, or anything after a
-// sample's completion.
+// range, parallel arrays of different lengths, text ends that fall or lie inside a character, a report that fails
+// CheckStep, or anything after a sample's completion.
 absl::Status Append(const foretoken::v1::GenerateResponse& response, Generation& generation);
 
 // INTERNAL if one of `num_samples` samples lacks its completion.

@@ -25,7 +25,6 @@ constexpr int kMaxReceiveBytes = 64 << 20;
 
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
-using rpc::FromGrpc;
 
 namespace {
 
@@ -43,6 +42,14 @@ std::string LastConnectError(const std::shared_ptr<grpc::Channel>& channel) {
   const size_t place = message.find(mark);
   if (place == std::string::npos) return status.error_code() == grpc::StatusCode::UNAVAILABLE ? message : "";
   return message.substr(place + mark.size());
+}
+
+// The status of a call that has ended. CANCELLED stands for this client's own Cancel. A server cancels, too: gRPC does
+// so to a call that crosses the end of its connection.
+absl::Status StatusOf(const grpc::Status& end, const Cancellation* cancellation) {
+  absl::Status status = rpc::FromGrpc(end);
+  if (!absl::IsCancelled(status) || (cancellation != nullptr && cancellation->cancelled())) return status;
+  return absl::UnavailableError(absl::StrCat("the server cancelled the call: ", status.message()));
 }
 
 }  // namespace
@@ -103,7 +110,7 @@ absl::Status GenerationClient::Generate(const GenerateRequest& request, OnRespon
     reader->Finish();
     return absl::OkStatus();
   }
-  return FromGrpc(reader->Finish());
+  return StatusOf(reader->Finish(), cancellation);
 }
 
 absl::StatusOr<Generation> GenerationClient::Generate(const GenerateRequest& request, Cancellation* cancellation) {
@@ -119,7 +126,7 @@ absl::StatusOr<Response> GenerationClient::Call(UnaryMethod<Request, Response> m
   SetUp(context);
   Response response;
   const grpc::Status status = ((*stub_).*method)(&context, request, &response);
-  if (!status.ok()) return FromGrpc(status);
+  if (!status.ok()) return StatusOf(status, /*cancellation=*/nullptr);
   return response;
 }
 

@@ -7,7 +7,8 @@
 //   FT_ASSIGN_OR_RETURN(Generation generation, client.Generate(request));
 //   puts(generation.samples[0].text.c_str());
 //
-// Errors: the server's own status; UNAVAILABLE names the target if no server answers; CANCELLED after Cancel.
+// Errors: the server's own status; UNAVAILABLE names the target if no server answers; CANCELLED after Cancel, and never
+// without it.
 // Threads: any; calls do not wait for one another.
 #pragma once
 
@@ -58,7 +59,7 @@ class GenerationClient {
   // Also returns OK if on_response ended the call.
   absl::Status Generate(const foretoken::v1::GenerateRequest& request, OnResponse on_response,
                         Cancellation* cancellation = nullptr);
-  // Returns the whole output. INTERNAL if the server breaks the protocol.
+  // Returns the whole output. Errors: as GenerateTimed.
   absl::StatusOr<Generation> Generate(const foretoken::v1::GenerateRequest& request,
                                       Cancellation* cancellation = nullptr);
 

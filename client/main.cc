@@ -8,8 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
+#include "common/base/standard_streams.h"
 #include "common/flags/command_line.h"
 #include "common/rpc/library_log.h"
+#include "common/telemetry/logging.h"
+#include "kernels/check.h"
 
 namespace {
 
@@ -117,8 +120,10 @@ foretoken::flags::CommandLine CommandLineOf(const Command& command) {
           .summary = command.summary,
           .arguments = command.arguments,
           .flag_files = command.flag_files,
-          // Without its value a constraint would be none, and nobody would see that a variable of the shell was unset.
-          .needs_value = {"json_schema", "regex", "ebnf", "choices", "structural_tag", "allowed_token_ids"}};
+          // Without its value a constraint or a protection would be none, and nobody would see that a variable of the
+          // shell was unset.
+          .needs_value = {"json_schema", "regex", "ebnf", "choices", "structural_tag", "allowed_token_ids",
+                          "numerics_fingerprint", "tenant", "tls_ca", "tls_certificate", "tls_key", "token_file"}};
 }
 
 bool Is(const std::string& word, std::initializer_list<const char*> names) {
@@ -157,6 +162,8 @@ int Run(std::vector<std::string> arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  foretoken::base::OpenStandardStreams();
+  FT_CHECK(foretoken::telemetry::InitLogging("warning").ok());  // standard output is for texts and JSON alone
   foretoken::rpc::DropLibraryLogs();
   const int code = Run({argv + 1, argv + argc});
   // A script that keeps the output must not take a full disk for success.

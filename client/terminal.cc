@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
 
 namespace foretoken::client {
 namespace {
@@ -52,6 +53,10 @@ std::string EscapeControls(absl::string_view text) {
     }
   }
   return escaped;
+}
+
+std::string JsonText(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string ForTerminal(const TextRun& run, bool color) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "client/text_attribution.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace foretoken::client {
 
@@ -21,6 +22,9 @@ std::string Paint(absl::string_view text, Ink ink);
 // The text with its control characters made visible, but for line feeds and tabs, so that a model or a server cannot
 // control the terminal.
 std::string EscapeControls(absl::string_view text);
+
+// The value as JSON in ASCII, so that no text in it controls the terminal. Bytes that are not UTF-8 become U+FFFD.
+std::string JsonText(const nlohmann::ordered_json& json);
 
 // The run for a terminal, with its controls escaped. Text from accepted guesses is green.
 std::string ForTerminal(const TextRun& run, bool color);

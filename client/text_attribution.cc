@@ -23,6 +23,8 @@ std::vector<TextRun> TextAttribution::Append(const foretoken::v1::GenerateRespon
     if (!pending_.empty()) {
       speculated_ = pending_.front().speculated;
       length = std::min<uint64_t>(length, pending_.front().text_end - num_bytes_);
+      // A terminal may take a part of a character for a command, and controls are escaped run by run.
+      while (length < text.size() && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) ++length;
     }
     if (runs.empty() || runs.back().speculated != speculated_) runs.push_back({.text = "", .speculated = speculated_});
     runs.back().text.append(text.data(), length);

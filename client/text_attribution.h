@@ -24,7 +24,8 @@ struct TextRun {
 // The attribution of one sample's text.
 class TextAttribution {
  public:
-  // Returns the runs of the message's text. Neighbouring runs differ in `speculated`.
+  // Returns the runs of the message's text. Neighbouring runs differ in `speculated`. A run has whole characters, even
+  // if a text end lies inside one.
   std::vector<TextRun> Append(const foretoken::v1::GenerateResponse& response);
 
  private:

@@ -6,6 +6,23 @@
 #include "absl/time/clock.h"
 
 namespace foretoken::client {
+namespace {
+
+// A request that the server or an Abort ends early still ends with status OK, and with the tokens so far.
+absl::Status CheckNotCutOff(const Generation& generation) {
+  for (const Sample& sample : generation.samples) {
+    if (!sample.completion.has_value()) continue;
+    if (sample.completion->finish_reason() == foretoken::v1::FINISH_REASON_SHUTDOWN) {
+      return absl::UnavailableError("the server shut down before the end of the output");
+    }
+    if (sample.completion->finish_reason() == foretoken::v1::FINISH_REASON_ABORT) {
+      return absl::AbortedError("the request was aborted before the end of the output");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 TimedGeneration GenerateTimed(GenerationClient& client, const foretoken::v1::GenerateRequest& request,
                               absl::FunctionRef<void(const foretoken::v1::GenerateResponse&)> on_response,
@@ -28,6 +45,7 @@ TimedGeneration GenerateTimed(GenerationClient& client, const foretoken::v1::Gen
       cancellation);
   result.status.Update(append_status);
   result.status.Update(CheckComplete(result.generation, std::max<int>(1, request.sampling().n())));
+  result.status.Update(CheckNotCutOff(result.generation));
   return result;
 }
 

@@ -26,7 +26,8 @@ struct TimedGeneration {
   std::vector<Arrival> arrivals;
 };
 
-// Runs one call. Calls `on_response` for each message.
+// Runs one call. Calls `on_response` for each message. Errors: as GenerationClient; INTERNAL if the server breaks the
+// protocol; UNAVAILABLE if the server shut down, or ABORTED after an Abort, before the end of the output.
 TimedGeneration GenerateTimed(GenerationClient& client, const foretoken::v1::GenerateRequest& request,
                               absl::FunctionRef<void(const foretoken::v1::GenerateResponse&)> on_response,
                               Cancellation* cancellation);

@@ -131,7 +131,8 @@ int main(int argc, char** argv) {
       {.program = "foretoken_proposer",
        .summary = "serves token trees to verifiers; it guesses them from repeating text or with a draft model",
        .arguments = "[DIRECTORY OR GGUF FILE OF A DRAFT MODEL]",
-       .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc", "common/rpc/server_flags.cc"}});
+       .flag_files = {"proposer_service/main.cc", "proposer_service/option_list.inc", "common/rpc/server_flags.cc"},
+       .needs_value = foretoken::rpc::ServerFlagsThatNeedAValue()});
   const absl::Status status = foretoken::proposer::Run(arguments);
   if (!status.ok()) {
     foretoken::telemetry::ReportLastError("foretoken_proposer", status);

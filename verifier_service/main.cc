@@ -59,7 +59,7 @@ ABSL_FLAG(std::string, kv_cache_dtype, foretoken::verifier::Config().quantizatio
           "of K and V: bf16, int8 or fp8 (e4m3), in 8 bits with a scale for each token and head: half the bytes, other "
           "logits");
 ABSL_FLAG(std::string, numerics_fingerprint, "",
-          "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; empty: any");
+          "start only if the numerics fingerprint, as `foretoken info` shows it, is this one; unset: any");
 ABSL_FLAG(int32_t, threads, 0,
           "threads of the CPU backend; 0: one per core, but no more than the quota of a container");
 ABSL_FLAG(int32_t, tensor_parallel, 1, "ranks that share every layer of the model, and the threads or GPUs");
@@ -132,13 +132,13 @@ ABSL_FLAG(
     "of other outputs of the same tenant");
 ABSL_FLAG(
     std::string, token_file, "",
-    "file with the bearer tokens of clients, one per line; it is read again when it changes; empty: clients need none");
+    "file with the bearer tokens of clients, one per line; it is read again when it changes; unset: clients need none");
 ABSL_FLAG(std::string, proposer_tls_ca, "",
           "PEM file of the authorities of proposers' certificates; it turns on TLS to proposers");
 ABSL_FLAG(std::string, proposer_tls_certificate, "", "PEM file of the certificate that proposers ask the verifier for");
 ABSL_FLAG(std::string, proposer_tls_key, "", "PEM file of that certificate's key");
 ABSL_FLAG(std::vector<std::string>, proposer_tls_identities, {},
-          "URI or DNS names, as in their certificates, of the only proposers to connect to; empty: a proposer's "
+          "URI or DNS names, as in their certificates, of the only proposers to connect to; unset: a proposer's "
           "certificate must have the name of its address");
 ABSL_FLAG(
     std::string, projection_directory, "",
@@ -314,6 +314,13 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
   return config;
 }
 
+std::vector<std::string> FlagsThatNeedAValue() {
+  std::vector<std::string> names = rpc::ServerFlagsThatNeedAValue();
+  names.insert(names.end(), {"token_file", "proposer_tls_ca", "proposer_tls_certificate", "proposer_tls_key",
+                             "proposer_tls_identities", "numerics_fingerprint"});
+  return names;
+}
+
 absl::Status Run(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level, config.log_format));
@@ -364,7 +371,8 @@ int main(int argc, char** argv) {
       {.program = "foretoken_verifier",
        .summary = "serves a model's text over gRPC, decoded speculatively from proposers' token trees",
        .arguments = "[DIRECTORY OR GGUF FILE OF THE MODEL]",
-       .flag_files = {"verifier_service/main.cc", "common/rpc/server_flags.cc"}});
+       .flag_files = {"verifier_service/main.cc", "common/rpc/server_flags.cc"},
+       .needs_value = foretoken::verifier::FlagsThatNeedAValue()});
   const absl::Status status = foretoken::verifier::Run(arguments);
   if (!status.ok()) {
     foretoken::telemetry::ReportLastError("foretoken_verifier", status);

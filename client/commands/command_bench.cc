@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <span>
 #include <system_error>
@@ -19,10 +18,12 @@
 #include "client/commands/progress_bar.h"
 #include "client/commands/prompts.h"
 #include "client/commands/request_flags.h"
+#include "client/commands/result_file.h"
 #include "client/comparison.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
 #include "client/simulate/profile.h"
+#include "client/terminal.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -137,10 +138,8 @@ absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
 // An empty path takes nothing.
 absl::Status WriteFile(absl::string_view flag, const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return absl::OkStatus();
-  std::ofstream file(path);
-  file << json.dump(2) << std::endl;
-  if (!file) return absl::UnknownError(absl::StrCat(flag, ": cannot write ", path));
-  return absl::OkStatus();
+  const absl::Status status = WriteResultFile(path, JsonText(json) + "\n");
+  return {status.code(), absl::StrCat(flag, ": ", status.message())};
 }
 
 absl::Status WriteJson(const nlohmann::ordered_json& json) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken chat: a conversation on the terminal. Answers go to standard output, everything else to standard error.
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <cerrno>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "client/commands/interrupt.h"
 #include "client/commands/output_style.h"
 #include "client/commands/request_flags.h"
+#include "client/commands/result_file.h"
 #include "client/generation_stats.h"
 #include "client/terminal.h"
 #include "client/text_attribution.h"
@@ -40,7 +42,7 @@ using foretoken::v1::GenerateResponse;
 constexpr char kHelp[] =
     "/system TEXT  set the system message; without TEXT there is none\n"
     "/compare      write the last answer again without speculation, and compare speed and tokens\n"
-    "/save FILE    write the conversation into a file, as a JSON list of messages\n"
+    "/save FILE    write the conversation into a file, as a JSON list of messages; outside a terminal, a new file\n"
     "/reset        forget the conversation; the system message stays\n"
     "/help         show these commands\n"
     "/quit         end; so does the end of the input\n"
@@ -69,6 +71,14 @@ class AnswerInterrupt {
   absl::Mutex mutex_;
   std::shared_ptr<Cancellation> answer_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A line of a pipe may come from a stranger's text, so it overwrites no file.
+absl::Status CreateNew(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat("/save: cannot create ", path));
+  close(file);
+  return absl::OkStatus();
+}
 
 // An answer, and the request that can make it again.
 struct Answered {
@@ -127,9 +137,8 @@ class ChatCommand {
 
   absl::Status Save(const std::string& path) const {
     if (path.empty()) return absl::InvalidArgumentError("/save: expected a file, got none");
-    std::ofstream file(path);
-    file << history_.ToJsonText() << std::flush;
-    if (!file) return absl::UnavailableError(absl::StrCat("/save: cannot write ", path));
+    if (isatty(STDIN_FILENO) != 1) FT_RETURN_IF_ERROR(CreateNew(path));
+    FT_RETURN_IF_ERROR(WriteResultFile(path, history_.ToJsonText()));
     std::cerr << "saved " << history_.num_turns() << " turns in " << path << std::endl;
     return absl::OkStatus();
   }

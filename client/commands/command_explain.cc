@@ -15,6 +15,7 @@
 #include "client/explain/step_summary.h"
 #include "client/explain/step_text.h"
 #include "client/proto_json.h"
+#include "client/terminal.h"
 #include "client/timed_generation.h"
 #include "client/token_texts.h"
 #include "common/base/status_macros.h"
@@ -35,7 +36,7 @@ std::string ToJsonText(const Generation& generation) {
     for (const foretoken::v1::StepReport& step : sample.steps) steps.push_back(ToJson(step));
     json["samples"].push_back({{"text", sample.text}, {"steps", std::move(steps)}});
   }
-  return json.dump(2);
+  return JsonText(json);
 }
 
 void Print(const Generation& generation, const TokenTexts& texts, const StepTextOptions& options) {

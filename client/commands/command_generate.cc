@@ -18,6 +18,7 @@
 #include "client/generation_stats.h"
 #include "client/logprob_text.h"
 #include "client/proto_json.h"
+#include "client/terminal.h"
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
 #include "client/token_texts.h"
@@ -101,7 +102,7 @@ std::string ToJsonText(const TimedGeneration& timed, const GenerationStats& stat
   json["samples"] = nlohmann::ordered_json::array();
   for (const Sample& sample : timed.generation.samples) json["samples"].push_back(SampleToJson(sample));
   json["stats"] = ToJson(stats);
-  return json.dump(2);
+  return JsonText(json);
 }
 
 absl::Status Generate(const std::vector<std::string>& arguments) {

@@ -62,7 +62,7 @@ absl::Status Info(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
   FT_ASSIGN_OR_RETURN(const foretoken::v1::GetModelInfoResponse info, client.GetModelInfo());
   if (absl::GetFlag(FLAGS_json)) {
-    std::cout << ToJson(info).dump(2) << std::endl;
+    std::cout << JsonText(ToJson(info)) << std::endl;
   } else {
     std::cout << EscapeControls(ToTable(info));
   }

@@ -10,6 +10,7 @@
 #include "client/commands/offline_flags.h"
 #include "client/commands/prompts.h"
 #include "client/offline/perplexity.h"
+#include "client/terminal.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
@@ -61,7 +62,7 @@ void Print(const Scored& after, const std::optional<Scored>& before) {
   } else if (!absl::GetFlag(FLAGS_json)) {
     PrintRow(after);
   }
-  if (absl::GetFlag(FLAGS_json)) std::cout << json.dump(2) << std::endl;
+  if (absl::GetFlag(FLAGS_json)) std::cout << JsonText(json) << std::endl;
 }
 
 absl::Status Perplexity(const std::vector<std::string>& arguments) {

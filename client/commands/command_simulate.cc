@@ -16,6 +16,7 @@
 #include "client/commands/load_flags.h"
 #include "client/simulate/profile.h"
 #include "client/simulate/sizing.h"
+#include "client/terminal.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -87,7 +88,7 @@ std::string Milliseconds(const std::optional<Distribution>& distribution, double
 }
 
 void PrintRow(absl::string_view name, absl::string_view value) {
-  std::cout << absl::StrFormat("%-28s%18s\n", name, value);
+  std::cout << absl::StrFormat("%-28s%18s\n", EscapeControls(name), value);
 }
 
 void Print(const Profile& profile, const Sizing& sizing) {
@@ -165,7 +166,7 @@ absl::Status RunSimulation(const std::vector<std::string>& arguments) {
   FT_RETURN_IF_ERROR(ReadReplicas(profile, question));
   FT_ASSIGN_OR_RETURN(const Sizing sizing, Size(profile, question, load));
   if (absl::GetFlag(FLAGS_json)) {
-    std::cout << ToJson(profile, sizing).dump(2) << std::endl;
+    std::cout << JsonText(ToJson(profile, sizing)) << std::endl;
   } else {
     Print(profile, sizing);
   }

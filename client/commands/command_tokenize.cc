@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken tokenize: shows the tokens of a text, one per line.
 #include <iostream>
+#include <limits>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/escaping.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/commands/prompts.h"
 #include "client/commands/request_flags.h"
+#include "client/quoted.h"
 #include "common/base/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
 namespace {
+
+constexpr size_t kAllColumns = std::numeric_limits<size_t>::max();
 
 absl::Status Tokenize(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(foretoken::v1::GenerateRequest prompt, RequestFromFlags());
@@ -33,7 +36,7 @@ absl::Status Tokenize(const std::vector<std::string>& arguments) {
   }
   for (int i = 0; i < response.token_ids_size(); ++i) {
     std::cout << response.token_ids(i);
-    if (i < response.token_bytes_size()) std::cout << "\t\"" << absl::Utf8SafeCEscape(response.token_bytes(i)) << '"';
+    if (i < response.token_bytes_size()) std::cout << "\t" << Quoted(response.token_bytes(i), kAllColumns);
     std::cout << "\n";
   }
   std::cerr << response.token_ids_size() << " tokens" << std::endl;

@@ -26,7 +26,7 @@ int RunQuantize(const std::vector<std::string>& arguments);
 int RunPerplexity(const std::vector<std::string>& arguments);
 int RunSelfTest(const std::vector<std::string>& arguments);
 
-// 0 for OK, 130 for CANCELLED, otherwise 1. Prints "foretoken: CODE: message" to standard error unless OK.
+// 0 for OK, 130 for CANCELLED (Ctrl-C), otherwise 1. Prints "foretoken: CODE: message" to standard error unless OK.
 int ExitCode(const absl::Status& status);
 
 }  // namespace foretoken::client

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -38,6 +39,10 @@ absl::StatusOr<std::string> ReadWhole(absl::string_view flag, const std::string&
           absl::StrCat("--", flag, ": ", path, ": expected at most ", base::kMaxReadBytes, " bytes, got more"));
     }
   } while (from);
+  // std::cin reads by way of stdin, and takes an error there for the end.
+  if (from.bad() || (&from == &std::cin && std::ferror(stdin) != 0)) {
+    return absl::UnavailableError(absl::StrCat("--", flag, ": cannot read ", path, " to its end"));
+  }
   return text;
 }
 

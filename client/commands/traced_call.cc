@@ -8,7 +8,6 @@
 #include "client/commands/connect_flags.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
-#include "common/telemetry/logging.h"
 #include "common/tracing/rpc_span.h"
 
 ABSL_FLAG(bool, trace, false,
@@ -21,7 +20,6 @@ absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   std::unique_ptr<TracedCall> trace;
   if (!absl::GetFlag(FLAGS_trace)) return trace;
   FT_ASSIGN_OR_RETURN(const std::string target, TargetFromFlags());
-  FT_RETURN_IF_ERROR(telemetry::InitLogging("warning"));
   trace.reset(new TracedCall());
   trace->process_ = tracing::ProcessTracing::Start("foretoken-client", trace->metrics_);
   trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,

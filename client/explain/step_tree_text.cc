@@ -106,7 +106,7 @@ class TreeDrawing {
     for (const int child : children) {
       const bool is_last = child == children.back();
       DrawNode(child, absl::StrCat(indent, is_last ? "└─ " : "├─ "));
-      DrawBelow(child, absl::StrCat(indent, is_last ? "   " : "│  "));
+      DrawBelow(child, ShownIndent(absl::StrCat(indent, is_last ? "   " : "│  ")));
     }
   }
 

@@ -282,7 +282,8 @@ absl::Status WriteOtherFiles(const QuantizeOptions& options, std::span<const Ite
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(options.input + "/config.json"));
   FT_ASSIGN_OR_RETURN(Json config, base::ParseOrderedJson(text, options.input + "/config.json"));
   config.erase("compression_config");
-  if (config.contains("text_config")) config["text_config"].erase("quantization_config");
+  const auto text_config = config.find("text_config");
+  if (text_config != config.end() && text_config->is_object()) text_config->erase("quantization_config");
   config["quantization_config"] = QuantizationConfigOf(options, items);
   return WriteText(options.output + "/config.json", config.dump(2) + "\n");
 }

@@ -11,12 +11,16 @@
 
 namespace foretoken::base {
 
-void KeepStandardStreams() {
-  FT_CHECK(std::signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+void OpenStandardStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) != -1) continue;
     FT_CHECK(open("/dev/null", O_RDWR) == stream);  // the lowest number that is free
   }
+}
+
+void KeepStandardStreams() {
+  FT_CHECK(std::signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+  OpenStandardStreams();
 }
 
 }  // namespace foretoken::base

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/server_flags.h"
 
+#include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -16,7 +17,7 @@ ABSL_FLAG(std::string, tls_client_ca, "",
           "PEM file of the authorities of clients' certificates; every client must then have one (mutual TLS)");
 ABSL_FLAG(std::vector<std::string>, tls_client_identities, {},
           "URI or DNS names, as in the clients' certificates, that may connect, for example "
-          "spiffe://cluster/ns/llm/sa/verifier; empty: every client with a certificate of --tls_client_ca");
+          "spiffe://cluster/ns/llm/sa/verifier; unset: every client with a certificate of --tls_client_ca");
 ABSL_FLAG(absl::Duration, tls_refresh, absl::Seconds(10), "time between looks at the TLS files for newer ones");
 ABSL_FLAG(std::string, health_listen, "",
           "HOST:PORT of a second port, without TLS, for health checks and reflection; empty: none");
@@ -31,6 +32,10 @@ ServerSecurity ServerSecurityFromFlags() {
                   .refresh = absl::GetFlag(FLAGS_tls_refresh)},
           .is_insecure = absl::GetFlag(FLAGS_insecure),
           .health_address = absl::GetFlag(FLAGS_health_listen)};
+}
+
+std::vector<std::string> ServerFlagsThatNeedAValue() {
+  return {"tls_certificate", "tls_key", "tls_client_ca", "tls_client_identities"};
 }
 
 }  // namespace foretoken::rpc

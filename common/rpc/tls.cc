@@ -69,8 +69,7 @@ class IdentityVerifier : public tls::ExternalCertificateVerifier {
 
 constexpr unsigned kCopyRefreshSeconds = 1;
 
-absl::Status Configure(const TlsFiles& files, tls::TlsCredentialsOptions& options) {
-  FT_ASSIGN_OR_RETURN(const TlsCopies copies, WatchTlsFiles(files));
+void Configure(const TlsFiles& files, const TlsCopies& copies, tls::TlsCredentialsOptions& options) {
   options.set_certificate_provider(std::make_shared<tls::FileWatcherCertificateProvider>(
       copies.identity, copies.identity, copies.ca, kCopyRefreshSeconds));
   if (!copies.identity.empty()) options.watch_identity_key_cert_pairs();
@@ -79,7 +78,6 @@ absl::Status Configure(const TlsFiles& files, tls::TlsCredentialsOptions& option
     options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<IdentityVerifier>(files.identities));
     options.set_check_call_host(false);  // the identity is the name
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -87,8 +85,9 @@ absl::Status Configure(const TlsFiles& files, tls::TlsCredentialsOptions& option
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentials(const TlsFiles& files) {
   if (!files.is_used()) return grpc::InsecureServerCredentials();
   if (files.certificate.empty()) return absl::InvalidArgumentError("TLS: a server needs a certificate and its key");
-  tls::TlsServerCredentialsOptions options(nullptr);
-  FT_RETURN_IF_ERROR(Configure(files, options));
+  FT_ASSIGN_OR_RETURN(const TlsCopies copies, WatchTlsFiles(files));
+  tls::TlsServerCredentialsOptions options(nullptr);  // gRPC 1.51 frees it only with the credentials made of it
+  Configure(files, copies, options);
   options.set_cert_request_type(files.ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
                                                  : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return tls::TlsServerCredentials(options);
@@ -98,8 +97,9 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentials(con
   if (!files.is_used()) {
     return is_secure ? grpc::SslCredentials(grpc::SslCredentialsOptions()) : grpc::InsecureChannelCredentials();
   }
+  FT_ASSIGN_OR_RETURN(const TlsCopies copies, WatchTlsFiles(files));
   tls::TlsChannelCredentialsOptions options;
-  FT_RETURN_IF_ERROR(Configure(files, options));
+  Configure(files, copies, options);
   return tls::TlsCredentials(options);
 }
 

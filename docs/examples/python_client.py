@@ -21,4 +21,6 @@ with grpc.insecure_channel(target) as channel:
                 usage, completion = response.completion.usage, response.completion
     except grpc.RpcError as error:
         sys.exit(f"{error.code().name}: {error.details()}")
+if completion.finish_reason in (pb.FINISH_REASON_ABORT, pb.FINISH_REASON_SHUTDOWN):
+    sys.exit("\nthe server ended the request early")
 print(f"\n{usage.completion_tokens} tokens in {usage.steps} steps, seed {completion.seed}", file=sys.stderr)

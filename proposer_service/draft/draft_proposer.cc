@@ -15,6 +15,7 @@ namespace foretoken::proposer {
 namespace {
 
 // The nodes of a snapshot. Nodes beyond them are too unlikely to be the next root.
+constexpr absl::Duration kAnswerPeriod = absl::Milliseconds(250);  // between looks for overdue answers
 constexpr int32_t kSnapshotNodes = speculation::kMaxTreeNodes;
 
 speculation::TokenTree SnapshotOf(const DraftForest::Session& session) {
@@ -152,7 +153,7 @@ void DraftProposer::Run() {
       std::unique_lock lock(mutex_);
       const auto has_reason = [this] { return is_stopping_ || !inbox_.empty(); };
       if (is_idle && owed_.empty()) wake_.wait(lock, has_reason);
-      if (is_idle) WaitAtMost(kMaxAnswerTime, wake_, lock, has_reason);  // an answer becomes overdue without a pass
+      if (is_idle) WaitAtMost(kAnswerPeriod, wake_, lock, has_reason);  // an answer becomes overdue without a pass
       if (is_stopping_) return;
     }
     is_idle = !Step();

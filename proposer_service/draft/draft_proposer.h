@@ -175,7 +175,8 @@ class DraftProposer : public Proposer {
 
   absl::Duration mean_pass_ = absl::InfiniteDuration();  // infinite: no pass yet
 
-  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards what follows.
+  // A std::mutex, because the timed waits of absl::Mutex follow the system's clock. It guards the inbox, the number of
+  // new sessions, the next pass and the stop.
   std::mutex mutex_;
   std::condition_variable wake_;  // of Run
   std::vector<std::shared_ptr<DraftMailbox>> inbox_;

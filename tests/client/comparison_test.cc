@@ -112,5 +112,18 @@ TEST(Compare, DoesNotCallAFailedRequestEqual) {
   EXPECT_FALSE(comparison.speedup.has_value());
 }
 
+TEST(Compare, CallsACutOffOutputAFailureAndNoDifference) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    if (request.speculation().mode() == SPECULATION_MODE_OFF) return GenerateFromPrompt(request, context, write);
+    return testing::CutOff(foretoken::v1::FINISH_REASON_SHUTDOWN)(request, context, write);
+  });
+  const Comparison comparison = CompareOn(service, Requests(2), 1);
+  EXPECT_THAT(comparison.differences, ElementsAre());
+  EXPECT_EQ(comparison.num_compared, 0);
+  EXPECT_FALSE(comparison.AllEqual());
+  EXPECT_EQ(comparison.on.errors.at("UNAVAILABLE"), 2);
+}
+
 }  // namespace
 }  // namespace foretoken::client

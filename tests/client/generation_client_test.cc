@@ -132,6 +132,25 @@ TEST(GenerationClient, CallsAnIncompleteStreamInternal) {
             absl::InternalError("the server ended the stream without completing sample 0"));
 }
 
+TEST(GenerationClient, CallsACutOffOutputAnError) {
+  FakeGenerationService service;
+  service.set_script(testing::CutOff(foretoken::v1::FINISH_REASON_SHUTDOWN));
+  EXPECT_EQ(ConnectTo(service).Generate(Prompt("x", 3)).status(),
+            absl::UnavailableError("the server shut down before the end of the output"));
+  service.set_script(testing::CutOff(foretoken::v1::FINISH_REASON_ABORT));
+  EXPECT_EQ(ConnectTo(service).Generate(Prompt("x", 3)).status(),
+            absl::AbortedError("the request was aborted before the end of the output"));
+}
+
+TEST(GenerationClient, CallsOnlyItsOwnCancelCancelled) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::CANCELLED, "gone"); });
+  Cancellation cancellation;
+  EXPECT_EQ(ConnectTo(service).Generate(Prompt("x", 3), &cancellation).status(),
+            absl::UnavailableError("the server cancelled the call: gone"));
+  EXPECT_EQ(ConnectTo(service).Generate(Prompt("x", 3)).status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(GenerationClient, AbortsTokenizesDetokenizesAndDescribes) {
   FakeGenerationService service;
   GenerationClient client = ConnectTo(service);

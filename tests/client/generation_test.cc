@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/speculation/token_tree.h"
+
 namespace foretoken::client {
 namespace {
 
@@ -49,18 +51,19 @@ TEST(Append, RefusesParallelArraysOfDifferentLengths) {
   ExpectInternal(Append(logprobs, generation), "logprobs");
 }
 
+void AddNode(int parent, foretoken::v1::StepTree& tree) {
+  tree.add_token_ids(7);
+  tree.add_parents(parent);
+  tree.add_chances(.5f);
+  tree.add_path_chances(.5f);
+  tree.add_proposers(1);
+  tree.add_planned(true);
+}
+
 TEST(Append, RefusesReportsWithInvalidNodes) {
   GenerateResponse good;
   foretoken::v1::StepReport& step = *good.add_steps();
-  foretoken::v1::StepTree& tree = *step.mutable_tree();
-  for (int node = 0; node < 2; ++node) {
-    tree.add_token_ids(7);
-    tree.add_parents(node - 1);
-    tree.add_chances(.5f);
-    tree.add_path_chances(.5f);
-    tree.add_proposers(1);
-    tree.add_planned(true);
-  }
+  for (int node = 0; node < 2; ++node) AddNode(node - 1, *step.mutable_tree());
   step.add_accepted(1);
   Generation generation;
   EXPECT_TRUE(Append(good, generation).ok());
@@ -78,6 +81,31 @@ TEST(Append, RefusesReportsWithInvalidNodes) {
   GenerateResponse beyond = good;
   beyond.mutable_steps(0)->add_accepted(2);
   ExpectInternal(Append(beyond, generation), "accepted node 2 of a tree of 2");
+}
+
+// The drawing of a tree has a call for each level.
+TEST(CheckStep, RefusesATreeThatIsLargerThanTheMergedTreesOfAllProposers) {
+  foretoken::v1::StepReport deep, wide;
+  for (int node = 0; node < speculation::kMaxTreeNodes; ++node) AddNode(node - 1, *deep.mutable_tree());
+  EXPECT_TRUE(CheckStep(deep).ok());
+  AddNode(speculation::kMaxTreeNodes - 1, *deep.mutable_tree());
+  ExpectInternal(CheckStep(deep), "node 1024 has the depth 1025; expected at most 1024");
+  for (int node = 0; node < 32 * speculation::kMaxTreeNodes; ++node) AddNode(-1, *wide.mutable_tree());
+  EXPECT_TRUE(CheckStep(wide).ok());
+  AddNode(-1, *wide.mutable_tree());
+  ExpectInternal(CheckStep(wide), "a tree of 32769 tokens; expected at most 32768");
+}
+
+TEST(Append, RefusesATextEndInsideACharacter) {
+  Generation generation;
+  GenerateResponse response;
+  response.set_text("é");
+  response.add_token_ids(1);
+  response.add_text_ends(2);
+  EXPECT_TRUE(Append(response, generation).ok());
+  response.set_text("\u009b31m");
+  response.set_text_ends(0, 3);
+  ExpectInternal(Append(response, generation), "text_ends with 3, which is inside a character");
 }
 
 TEST(Append, RefusesTextEndsThatFallAcrossMessages) {

@@ -6,6 +6,8 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include "nlohmann/json.hpp"
+
 namespace foretoken::client {
 namespace {
 
@@ -23,6 +25,11 @@ TEST(ForTerminal, MakesControlCharactersVisible) {
 // Names and messages of a server.
 TEST(EscapeControls, LeavesNoCodeForTheTerminal) {
   EXPECT_EQ(EscapeControls("ngram\x1b]0;owned\x07 \u009b2J\n"), "ngram\\x1b]0;owned\\x07 \\x9b2J\n");
+}
+
+TEST(JsonText, IsAscii) {
+  EXPECT_EQ(JsonText({{"text", "\u009b2J\x7f\x1b"}}), "{\n  \"text\": \"\\u009b2J\\u007f\\u001b\"\n}");
+  EXPECT_EQ(JsonText({{"path", "a\xff"}}), "{\n  \"path\": \"a\\ufffd\"\n}");
 }
 
 TEST(ForTerminal, KeepsTextLinesAndTabs) {

@@ -56,6 +56,12 @@ TEST(TextAttribution, GivesTextBeyondTheLastTokenToIt) {
   EXPECT_EQ(Show(attribution.Append(Message("ab\uFFFD", {{1, false}, {2, true}}))), "a|[b\uFFFD]|");
 }
 
+// A terminal takes U+009B for a command, and only a whole character can be escaped.
+TEST(TextAttribution, CutsNoCharacter) {
+  TextAttribution attribution;
+  EXPECT_EQ(Show(attribution.Append(Message("a\u009b31m", {{2, false}, {4, true}}))), "a\u009b|[31m]|");
+}
+
 TEST(TextAttribution, CountsTextOfAnUnknownTokenAsPlain) {
   TextAttribution attribution;
   GenerateResponse response;

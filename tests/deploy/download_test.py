@@ -92,6 +92,17 @@ class Download(unittest.TestCase):
         self.assertIn("config.json: there already", again.stdout)
         self.assertNotIn("secret", result.stdout + result.stderr)
 
+    def test_shows_the_token_in_no_argument(self):
+        """Every user of a machine may read the arguments of all programs."""
+        programs, arguments = self.scratch / "programs", self.scratch / "arguments"
+        programs.mkdir()
+        (programs / "curl").write_text(f'#!/bin/sh\necho "$@" >>{arguments}\nexec {shutil.which("curl")} "$@"\n')
+        (programs / "curl").chmod(0o755)
+        self.expect_all_files(self.download(TOKEN="secret", PATH=f"{programs}:{os.environ['PATH']}"))
+        self.assertEqual({token for _, token in self.requests}, {"Bearer secret"})
+        self.assertIn("/config.json", arguments.read_text())
+        self.assertNotIn("secret", arguments.read_text())
+
     def test_leaves_nothing_of_a_file_with_another_sum(self):
         result = self.download({"config.json": "0" * 64})
         self.assertEqual(result.returncode, 1)

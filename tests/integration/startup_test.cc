@@ -126,6 +126,24 @@ TEST(Services, AVerifierTakesItsModelAsTheOnlyArgument) {
   EXPECT_EQ(verifier.Wait(), 0);
 }
 
+// A variable of the shell that is unset must turn no protection off.
+TEST(Services, RefuseAnEmptyProtection) {
+  const std::vector<std::string> of_both = {"tls_certificate", "tls_key", "tls_client_ca", "tls_client_identities"};
+  const std::vector<std::string> of_verifier = {
+      "token_file",       "proposer_tls_ca",         "proposer_tls_certificate",
+      "proposer_tls_key", "proposer_tls_identities", "numerics_fingerprint"};
+  const auto expect_refused = [](const std::string& program, const std::vector<std::string>& flags) {
+    for (const std::string& flag : flags) {
+      const Outcome outcome = RunShell(program + " --model=/nowhere --" + flag + "= 2>&1");
+      EXPECT_EQ(outcome.exit_code, 1);
+      EXPECT_EQ(outcome.out, program + ": --" + flag + ": expected a value, got none\n");
+    }
+  };
+  expect_refused("foretoken_verifier", of_both);
+  expect_refused("foretoken_verifier", of_verifier);
+  expect_refused("foretoken_proposer", of_both);
+}
+
 TEST(Services, AProposerSaysHowToNameAModel) {
   const Outcome outcome = RunShell("foretoken_proposer models/draft 2>&1");
   EXPECT_EQ(outcome.exit_code, 1);

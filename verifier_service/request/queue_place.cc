@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/request/queue_place.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -42,20 +43,20 @@ const QueueSpace::Bound QueueSpace::kTokens = {"max_queued_tokens", &QueueLoad::
 QueueSpace::QueueSpace(const QueueLoad& most, TenantShares tenants) : most_(most), shares_(std::move(tenants)) {}
 
 absl::StatusOr<QueuePlace> QueueSpace::Reserve(int64_t num_bytes, absl::string_view tenant_name, int64_t num_samples) {
-  const int64_t num_tokens = NumCountedTokens(num_bytes / kBytesPerToken);
+  const int64_t num_tokens = num_bytes / kBytesPerToken;
   absl::MutexLock lock(&mutex_);
   Tenant& tenant = Hold(tenant_name);
   const std::pair<const Bound&, int64_t> parts[] = {{kRequests, 1}, {kSamples, num_samples}, {kTokens, num_tokens}};
   for (size_t i = 0; i < std::size(parts); ++i) {
     const absl::Status added = Add(parts[i].first, parts[i].second, tenant);
     if (added.ok()) continue;
-    while (i-- > 0) Change(parts[i].first, -parts[i].second, tenant);
+    while (i-- > 0) Change(parts[i].first, -NumCounted(parts[i].first, parts[i].second), tenant);
     LetGo(tenant);
     return added;
   }
   QueuePlace place(this, &tenant);
   place.num_samples_ = num_samples;
-  place.num_tokens_ = num_tokens;
+  place.num_tokens_ = NumCounted(kTokens, num_tokens);
   return place;
 }
 
@@ -113,6 +114,10 @@ void QueueSpace::LetGo(Tenant& tenant) {
   if (--tenant.num_places == 0) tenants_.erase(std::string(tenant.name));
 }
 
+int64_t QueueSpace::NumCounted(const Bound& bound, int64_t number) const {
+  return &bound == &kTokens ? std::min(number, most_.num_tokens) : number;
+}
+
 absl::Status QueueSpace::Add(const Bound& bound, int64_t number, Tenant& tenant) {
   const int64_t before = load_.*bound.field, most = most_.*bound.field;
   const int64_t own_before = tenant.load.*bound.field;
@@ -125,12 +130,13 @@ absl::Status QueueSpace::Add(const Bound& bound, int64_t number, Tenant& tenant)
                    .number = number},
                   "TENANT_QUEUE_FULL");
   }
-  const bool fits = before + number <= most || before == 0 || number == 0;
-  if (!fits && !IsWithinShare(bound, number, tenant)) {
+  const int64_t counted = NumCounted(bound, number);
+  const bool fits = before + counted <= most || before == 0 || counted == 0;
+  if (!fits && !IsWithinShare(bound, counted, tenant)) {
     return Refuse({.whose = "the queue", .bound = bound.name, .most = most, .num_waiting = before, .number = number},
                   "QUEUE_FULL");
   }
-  Change(bound, number, tenant);
+  Change(bound, counted, tenant);
   return absl::OkStatus();
 }
 
@@ -195,9 +201,8 @@ absl::Status QueuePlace::Fill(const QueuedRequest& request) {
   Count(true);
   FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kSamples, request.num_samples, *tenant_));
   num_samples_ = request.num_samples;
-  const int64_t num_tokens = space_->NumCountedTokens(request.num_tokens);
-  FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kTokens, num_tokens, *tenant_));
-  num_tokens_ = num_tokens;
+  FT_RETURN_IF_ERROR(space_->Add(QueueSpace::kTokens, request.num_tokens, *tenant_));
+  num_tokens_ = space_->NumCounted(QueueSpace::kTokens, request.num_tokens);
   priority_ = request.priority;
   CountPriority(1);
   return absl::OkStatus();

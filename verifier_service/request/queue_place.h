@@ -14,13 +14,12 @@
 // the queue is within its bounds again. The queue forgets a tenant without places.
 //
 // Errors: RESOURCE_EXHAUSTED with the bound, QUEUE_FULL or TENANT_QUEUE_FULL. A request that is larger than a bound
-// fits while no other request waits, so that no request is refused forever. Its tokens then count as many as the bound,
-// so that other tenants still get their places. Cost: O(1) in the number of requests;
-// FurthestAboveShare looks at every tenant. Threads: a QueueSpace from any; a QueuePlace one at a time. The space
-// outlives its places.
+// fits while no other request waits, so that a tenant alone is not refused forever. Its tokens then count as many as
+// the bound, so that other tenants still get their places, and it may lose its own to them. Cost: O(1) in the number of
+// requests; FurthestAboveShare looks at every tenant. Threads: a QueueSpace from any; a QueuePlace one at a time. The
+// space outlives its places.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -88,7 +87,8 @@ class QueueSpace {
     std::array<int32_t, 2 * kMaxPriority + 1> num_by_priority{};  // from -kMaxPriority on
   };
 
-  int64_t NumCountedTokens(int64_t num_tokens) const { return std::min(num_tokens, most_.num_tokens); }
+  // A request's tokens count as many as their bound at most.
+  int64_t NumCounted(const Bound& bound, int64_t number) const;
   Tenant& Hold(absl::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LetGo(Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Add(const Bound& bound, int64_t number, Tenant& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

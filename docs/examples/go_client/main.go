@@ -48,6 +48,10 @@ func main() {
 		}
 		fmt.Print(response.Text)
 		if completion := response.Completion; completion != nil { // the last message of the sample
+			if reason := completion.FinishReason; reason == pb.FinishReason_FINISH_REASON_ABORT ||
+				reason == pb.FinishReason_FINISH_REASON_SHUTDOWN {
+				log.Fatal("the server ended the request early")
+			}
 			fmt.Fprintf(os.Stderr, "\n%d tokens in %d steps, seed %d\n",
 				completion.Usage.CompletionTokens, completion.Usage.Steps, completion.Seed)
 		}

@@ -3,6 +3,8 @@
 // fail, the command forgets a part of the conversation, prints wrong output or ends when it should go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -10,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
 #include "tests/testing/fakes/fake_generation_service.h"
@@ -20,6 +23,7 @@ namespace {
 
 using foretoken::testing::FakeGenerationService;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // Runs `foretoken chat` with these lines on standard input.
 Outcome Chat(const FakeGenerationService& service, const std::string& lines, const std::string& flags = "") {
@@ -72,6 +76,27 @@ TEST(ForetokenChat, ObeysCommands) {
   EXPECT_EQ(nlohmann::json::parse(saved.str()).size(), 3);
 }
 
+// The lines of a pipe may be a stranger's.
+TEST(ForetokenChat, OverwritesAFileAtATerminalOnly) {
+  const FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string file = dir.Write("mine", "mine"), lines = absl::StrCat("/save ", file, "\n/quit\n");
+  const Outcome piped = Chat(service, lines, "2>&1");
+  EXPECT_EQ(piped.exit_code, 1);
+  EXPECT_THAT(piped.out, HasSubstr(absl::StrCat("ALREADY_EXISTS: /save: cannot create ", file)));
+  EXPECT_EQ(base::ReadFile(file).value(), "mine");
+
+  int leader = -1;
+  int follower = -1;
+  ASSERT_EQ(openpty(&leader, &follower, nullptr, nullptr, nullptr), 0);
+  ASSERT_EQ(write(leader, lines.data(), lines.size()), std::ssize(lines));
+  const Outcome typed = RunAgainst(service, "chat", absl::StrCat("2>&1 <", ttyname(follower)));
+  EXPECT_EQ(typed.exit_code, 0) << typed.out;
+  EXPECT_EQ(base::ReadFile(file).value(), "[]\n");
+  close(leader);
+  close(follower);
+}
+
 TEST(ForetokenChat, ComparesTheLastAnswerWithPlainDecoding) {
   FakeGenerationService service;
   const Outcome outcome = Chat(service, "/compare\nab\n/compare\n", "--max_tokens=4 2>&1");
@@ -96,6 +121,28 @@ TEST(ForetokenChat, GoesOnAfterAnErrorWithoutTheFailedMessage) {
   EXPECT_THAT(outcome.out, HasSubstr("INVALID_ARGUMENT: chat: refused"));
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(Messages(service.requests().at(1)), "user:ab ");
+}
+
+TEST(ForetokenChat, KeepsNoAnswerThatTheServerEndedEarly) {
+  const auto cancel = [](const auto&, auto&, const auto& write) {
+    foretoken::v1::GenerateResponse response;
+    response.set_text("ab");
+    write(response);
+    return grpc::Status(grpc::StatusCode::CANCELLED, "gone");
+  };
+  for (const testing::GenerateScript& end_early :
+       {testing::CutOff(foretoken::v1::FINISH_REASON_SHUTDOWN), testing::GenerateScript(cancel)}) {
+    FakeGenerationService service;
+    service.set_script([&](const auto& request, auto& context, const auto& write) {
+      if (request.chat().messages(0).content() == "abab") return end_early(request, context, write);
+      return testing::GenerateFromPrompt(request, context, write);
+    });
+    const Outcome outcome = Chat(service, "abab\ncd\n", "--max_tokens=4 2>&1");
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.out, StartsWith("ab\nforetoken: UNAVAILABLE: "));
+    ASSERT_EQ(service.requests().size(), 2);
+    EXPECT_EQ(Messages(service.requests()[1]), "user:cd ");
+  }
 }
 
 TEST(ForetokenChat, StopsAnAnswerAtCtrlCAndKeepsTheConversation) {

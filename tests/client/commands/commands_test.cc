@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/proto_json.h"
@@ -118,6 +119,7 @@ TEST(ForetokenExplain, PrintsTheReportsAsJson) {
 TEST(ForetokenTokenize, PrintsIdsAndBytes) {
   FakeGenerationService service;
   EXPECT_EQ(RunAgainst(service, "tokenize", "'a\"' 2>/dev/null").out, "97\t\"a\"\n34\t\"\\\"\"\n");
+  EXPECT_EQ(RunAgainst(service, "tokenize", "'\u009b' 2>/dev/null").out, "194\t\"\\xc2\"\n155\t\"\\x9b\"\n");
   EXPECT_EQ(RunAgainst(service, "tokenize", "--json ab").out, "{\"token_ids\":[97,98]}\n");
 }
 
@@ -161,6 +163,21 @@ TEST(ForetokenSimulate, PrintsATableOrJson) {
   EXPECT_THAT(replicas("0"), ::testing::ElementsAre());
   EXPECT_THAT(RunShell(absl::StrCat("simulate ", path, " --clients=2 --replicas=suffix=3 2>&1")).out,
               HasSubstr("--replicas: expected a number, or NAME=NUMBER with a proposer of the profile, got suffix=3"));
+}
+
+TEST(ForetokenSimulate, ShowsTheControlsInANameOfAProfile) {
+  const testing::TempDir dir;
+  const std::string path = dir.Write("profile.json", R"({"format": 3, "model": "m",
+    "rows": [{"num_rows": 1, "step_ms": 5}], "proposers": [{"name": "\u001b]0;owned\u009b", "proposal_ms": 2}],
+    "plain": [{"num_sequences": 1, "num_steps": 9, "step_ms": 5, "accepted_lengths": [1]}],
+    "speculative": [{"num_sequences": 1, "num_steps": 9, "step_ms": 6, "accepted_lengths": [0.5, 0.5]}],
+    "requests": [{"prompt_tokens": 10, "output_tokens": 20}]})");
+  const std::string command = absl::StrCat("simulate ", path, " --clients=2");
+  for (const std::string& out : {RunShell(command).out, RunShell(command + " --json").out}) {
+    EXPECT_THAT(out, HasSubstr("]0;owned"));
+    EXPECT_THAT(out, Not(HasSubstr("\x1b")));
+    EXPECT_THAT(out, Not(HasSubstr("\u009b")));
+  }
 }
 
 TEST(ForetokenSimulate, TakesTheVerifiersLimitsOfPrompts) {
@@ -228,6 +245,23 @@ TEST(ForetokenCheck, SeesThatSpeculationChangesTokens) {
   EXPECT_THAT(outcome.out, HasSubstr("speculation changes tokens: 97,110,111"));
 }
 
+// A false alarm would blame speculation for a server that drains.
+TEST(ForetokenCheck, BlamesTheServerForAnOutputThatItCutOff) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, grpc::ServerContext& context, const auto& write) {
+    const bool is_plain = request.speculation().mode() == foretoken::v1::SPECULATION_MODE_OFF;
+    if (is_plain) return testing::GenerateFromPrompt(request, context, write);
+    return testing::CutOff(foretoken::v1::FINISH_REASON_SHUTDOWN)(request, context, write);
+  });
+  for (const auto& [command, arguments] :
+       {std::pair("check", "2>&1"), {"compare", "abc 2>&1"}, {"bench", "--compare abc 2>&1"}}) {
+    const Outcome outcome = RunAgainst(service, command, arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << command;
+    EXPECT_THAT(outcome.out, HasSubstr("the server shut down before the end of the output")) << command;
+    EXPECT_THAT(outcome.out, Not(HasSubstr("speculation change"))) << command;
+  }
+}
+
 TEST(ForetokenCheck, SeesThatACancelledRequestRunsOn) {
   FakeGenerationService service;
   service.set_keeps_requests(true);
@@ -252,6 +286,13 @@ TEST(ForetokenBench, PrintsATableAndWritesJson) {
   EXPECT_EQ(json["num_tokens"], 240);
   EXPECT_EQ(json["tokens_per_step"], 2.0);
   EXPECT_EQ(json["num_failed"], 0);
+}
+
+TEST(ForetokenBench, WritesJsonIntoAPipe) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "bench", "--json_out=/dev/stdout abc 2>/dev/null");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("\n  \"num_requests\": 1,\n"));
 }
 
 TEST(ForetokenBench, SendsRequestsAtARate) {

@@ -318,6 +318,23 @@ TEST(ForetokenGenerate, ReportsTheServersErrorAndExitsWithOne) {
   EXPECT_EQ(outcome.out, "foretoken: RESOURCE_EXHAUSTED: full\n");
 }
 
+TEST(ForetokenGenerate, PrintsAnOutputThatTheServerEndsEarlyAndExitsWithOne) {
+  FakeGenerationService service;
+  service.set_script(testing::CutOff(foretoken::v1::FINISH_REASON_SHUTDOWN));
+  const Outcome cut_off = RunAgainst(service, "generate", "abc 2>&1");
+  EXPECT_EQ(cut_off.exit_code, 1);
+  EXPECT_THAT(cut_off.out, StartsWith("ab\n2 tokens, "));
+  EXPECT_THAT(cut_off.out, HasSubstr("foretoken: UNAVAILABLE: the server shut down before the end of the output\n"));
+
+  service.set_script([](auto&, auto&, auto& write) {
+    WriteSample(0, "fi", /*is_last=*/false, write);
+    return grpc::Status(grpc::StatusCode::CANCELLED, "gone");
+  });
+  const Outcome cancelled = RunAgainst(service, "generate", "abc 2>&1");
+  EXPECT_EQ(cancelled.exit_code, 1) << "130 is for Ctrl-C alone";
+  EXPECT_EQ(cancelled.out, "fi\nforetoken: UNAVAILABLE: the server cancelled the call: gone\n");
+}
+
 TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
   FakeGenerationService service;
   absl::Notification began;

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/json.h"
+#include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
 #include "tests/testing/models/random_checkpoint.h"
@@ -43,6 +45,27 @@ TEST(ForetokenQuantize, WritesACheckpointWhoseCostPerplexityTells) {
   EXPECT_FALSE(alone.contains("before"));
   EXPECT_EQ(alone["after"], stored["after"]);
   EXPECT_THAT(RunShell(absl::StrCat("perplexity --window=64 --model=", quantised, " ", text)).out, HasSubstr(" ± "));
+}
+
+// Without a standard error, the next file would get its number.
+TEST(ForetokenQuantize, WritesNoProgressIntoTheWeights) {
+  const testing::TempDir dir;
+  std::vector<std::string> weights;
+  for (const char* errors : {"/dev/null", "&-"}) {
+    const std::string quantised = absl::StrCat(dir.path(), "/", weights.size());
+    EXPECT_EQ(RunShell(absl::StrCat("quantize ", DemoTarget(), " ", quantised, " 2>", errors)).exit_code, 0);
+    weights.push_back(base::ReadFile(quantised + "/model.safetensors").value());
+  }
+  EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+TEST(ForetokenPerplexity, PrintsJsonOfAPathThatIsNotUtf8) {
+  const testing::TempDir dir;
+  const std::string model = dir.path() + "/\xff", text = dir.Write("text", std::string(200, 'a'));
+  std::filesystem::create_directory_symlink(DemoTarget(), model);
+  const Outcome outcome = RunShell(absl::StrCat("perplexity --window=32 --json --model=", model, " ", text));
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("/\\ufffd, "));
 }
 
 TEST(ForetokenPerplexity, ComparesEqualTokensOnly) {

@@ -25,5 +25,10 @@ TEST(ReadText, NamesTheFileItCannotRead) {
   }
 }
 
+TEST(ReadText, DoesNotTakeAnErrorForTheEnd) {
+  const auto text = ReadText("prompt_file", "/proc/self/mem");
+  EXPECT_EQ(text.status(), absl::UnavailableError("--prompt_file: cannot read /proc/self/mem to its end"));
+}
+
 }  // namespace
 }  // namespace foretoken::client

@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mapped_file.h"
 #include "tests/client/commands/run_foretoken.h"
+#include "tests/testing/temp_dir.h"
+#include "tests/testing/test_authority.h"
 
 namespace foretoken::client {
 namespace {
@@ -28,8 +31,9 @@ TEST(ForetokenInAShell, OutputThatIsLostIsAnError) {
   EXPECT_EQ(RunShell("--version 2>/dev/null >/dev/full").exit_code, 1);
 }
 
-TEST(ForetokenInAShell, AnEmptyConstraintIsRefused) {
-  for (const std::string flag : {"--regex=", "--json_schema ''", "--allowed_token_ids="}) {
+TEST(ForetokenInAShell, AnEmptyConstraintOrProtectionIsRefused) {
+  for (const std::string flag : {"--regex=", "--json_schema ''", "--allowed_token_ids=", "--numerics_fingerprint=",
+                                 "--tenant=", "--tls_ca=", "--tls_certificate=", "--tls_key ''", "--token_file="}) {
     const Outcome outcome = RunShell("generate --target=localhost:1 " + flag + " 2>&1");
     EXPECT_EQ(outcome.exit_code, 1) << flag;
     EXPECT_THAT(outcome.out, HasSubstr("expected a value, got none"));
@@ -48,6 +52,25 @@ TEST(ForetokenInAShell, AFileWithoutAnEndIsRefused) {
   const Outcome outcome = RunShell("generate --target=localhost:1 --prompt_file=/dev/zero 2>&1");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("--prompt_file: /dev/zero: expected at most 67108864 bytes, got more"));
+}
+
+TEST(ForetokenInAShell, InputThatCannotBeReadIsNoPrompt) {
+  const testing::TempDir dir;
+  const Outcome outcome = RunShell(absl::StrCat("generate --target=localhost:1 2>&1 <", dir.path()));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("--prompt_file: cannot read - to its end"));
+}
+
+// The files are looked at every ten seconds.
+TEST(ForetokenInAShell, ALogLineIsNoOutput) {
+  const testing::TempDir dir;
+  const std::string authority = dir.Write("ca", testing::TestAuthority().certificate());
+  const std::string errors = dir.path() + "/errors";
+  const Outcome outcome = RunShell(absl::StrCat("info --target=127.0.0.1:1 --connect_timeout=12s --tls_ca=", authority,
+                                                " 2>", errors, " & pid=$!; ", "until grep -qs connecting ", errors,
+                                                "; do sleep 0.01; done; echo x >", authority, "; wait $pid"));
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(base::ReadFile(errors).value(), HasSubstr("the former TLS files stay in use"));
 }
 
 TEST(ForetokenInAShell, LibrariesSayNothing) {

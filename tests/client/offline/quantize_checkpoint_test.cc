@@ -178,6 +178,17 @@ TEST(QuantizeCheckpoint, LeavesNoDeclarationOfTheFirstFormBehind) {
   EXPECT_TRUE(std::filesystem::exists(output.path() + "/new/tokenizer.json"));
 }
 
+// As some writers of a model of text alone have it.
+TEST(QuantizeCheckpoint, TakesATextConfigOfNull) {
+  const testing::TempDir input, output;
+  input.CopyFrom(TinyModel("llama-yarn"));
+  auto config = nlohmann::json::parse(base::ReadFile(input.path() + "/config.json").value());
+  config["text_config"] = nullptr;
+  input.Write("config.json", config.dump());
+  const auto size = Quantize({.input = input.path(), .output = output.path(), .bits = 4});
+  EXPECT_TRUE(size.ok()) << size.status();
+}
+
 // What a quantised head means depends on a declaration, which the new checkpoint does not have.
 TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedHead) {
   const testing::QuantizedTwins twins(Format("gptq_4_v2"));

@@ -30,11 +30,22 @@ TEST(KeepStandardStreamsDeathTest, AWriteToAPipeWithoutAReaderIsAnError) {
 }
 
 TEST(KeepStandardStreamsDeathTest, AClosedStreamHasNoOtherFile) {
+  for (const auto open_streams : {KeepStandardStreams, OpenStandardStreams}) {
+    ExpectInChild([open_streams] {
+      for (const int stream : {0, 1, 2}) close(stream);
+      open_streams();
+      const int next = open("/dev/zero", O_RDONLY);
+      return next > 2 && write(1, "x", 1) == 1 && write(2, "x", 1) == 1;
+    });
+  }
+}
+
+// A program of the command line ends with the program that reads its output.
+TEST(OpenStandardStreamsDeathTest, LeavesTheSignalOfPipes) {
   ExpectInChild([] {
-    for (const int stream : {0, 1, 2}) close(stream);
-    KeepStandardStreams();
-    const int next = open("/dev/zero", O_RDONLY);
-    return next > 2 && write(1, "x", 1) == 1 && write(2, "x", 1) == 1;
+    std::signal(SIGPIPE, SIG_DFL);
+    OpenStandardStreams();
+    return std::signal(SIGPIPE, SIG_DFL) == SIG_DFL;
   });
 }
 

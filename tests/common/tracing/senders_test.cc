@@ -8,7 +8,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -301,17 +302,19 @@ TEST(HttpSender, AnAnswerThatIsTooLongIsNotReadAndTheBatchNotSentAgain) {
 class DeadProxy {
  public:
   DeadProxy() {
-    if (const char* const proxy = std::getenv(kVariable)) before_ = proxy;
-    setenv(kVariable, "http://127.0.0.1:1", /*overwrite=*/1);
+    for (const char* const variable : {"http_proxy", "grpc_proxy", "no_proxy", "NO_PROXY", "no_grpc_proxy"}) {
+      if (const char* const value = std::getenv(variable)) before_[variable] = value;
+      unsetenv(variable);
+    }
+    setenv("http_proxy", "http://127.0.0.1:1", /*overwrite=*/1);
   }
   ~DeadProxy() {
-    unsetenv(kVariable);
-    if (before_.has_value()) setenv(kVariable, before_->c_str(), /*overwrite=*/1);
+    unsetenv("http_proxy");
+    for (const auto& [variable, value] : before_) setenv(variable.c_str(), value.c_str(), /*overwrite=*/1);
   }
 
  private:
-  static constexpr char kVariable[] = "http_proxy";
-  std::optional<std::string> before_;
+  std::map<std::string, std::string> before_;
 };
 
 TEST(Senders, SendNothingToAProxyWithoutTls) {

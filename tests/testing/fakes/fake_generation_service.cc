@@ -162,4 +162,15 @@ grpc::Status GenerateFromPrompt(const GenerateRequest& request, grpc::ServerCont
   return grpc::Status::OK;
 }
 
+GenerateScript CutOff(foretoken::v1::FinishReason reason) {
+  return [reason](const GenerateRequest& request, grpc::ServerContext& context, const auto& write) {
+    GenerateRequest shorter = request;
+    shorter.mutable_stopping()->set_max_tokens(2);
+    return GenerateFromPrompt(shorter, context, [&](GenerateResponse response) {
+      if (response.has_completion()) response.mutable_completion()->set_finish_reason(reason);
+      return write(response);
+    });
+  };
+}
+
 }  // namespace foretoken::testing

@@ -67,4 +67,7 @@ class FakeGenerationService final : public foretoken::v1::GenerationService::Ser
 grpc::Status GenerateFromPrompt(const foretoken::v1::GenerateRequest& request, grpc::ServerContext& context,
                                 const std::function<bool(const foretoken::v1::GenerateResponse&)>& write);
 
+// As GenerateFromPrompt, but the server ends each request after two tokens, with this reason.
+GenerateScript CutOff(foretoken::v1::FinishReason reason);
+
 }  // namespace foretoken::testing

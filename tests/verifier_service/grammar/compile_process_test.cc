@@ -110,7 +110,6 @@ TEST(CompileProcess, AGrammarThatIsTooLargeToSendIsRefused) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("more memory"));
 }
 
-// The kill may come to the process before or after the next text has been sent.
 TEST(CompileProcess, ARefusalThatQuotesTheTextIsShort) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const std::string name(1 << 20, 'a');
@@ -120,6 +119,7 @@ TEST(CompileProcess, ARefusalThatQuotesTheTextIsShort) {
   EXPECT_LE(refused.message().size(), kMaxRefusalBytes);
 }
 
+// The kill may come to the process before or after the next text has been sent.
 TEST(CompileProcess, AKillBetweenTwoTextsFailsNeither) {
   CompileProcess process(kProgram, testing::ByteTokens(), {});
   const GrammarSource source = {.kind = GrammarKind::kRegex, .text = "a"};

@@ -43,7 +43,6 @@ TEST_F(WaitTest, NothingIsDueUnlessATreeWasAskedFor) {
   EXPECT_FALSE(book_.SilentSince(10).has_value());
 }
 
-// The estimate of the 90th percentile stays within a tenth of the answers' equal times.
 // The stream was still writing when the question was flushed.
 TEST_F(WaitTest, NothingIsDueIfTheQuestionWasTakenBackBeforeItWasWritten) {
   book_.Advance(1, kTokens, {.node_budget = 8, .proposers = kEverybody});
@@ -55,6 +54,7 @@ TEST_F(WaitTest, NothingIsDueIfTheQuestionWasTakenBackBeforeItWasWritten) {
   EXPECT_FALSE(book_.SilentSince(10).has_value());
 }
 
+// The estimate of the 90th percentile stays within a tenth of the answers' equal times.
 TEST_F(WaitTest, LastsForHalfAsLongAgainAsTheReplicaUsuallyTakes) {
   absl::Time now = kNow;
   for (int i = 0; i < 50; ++i) {

@@ -184,6 +184,7 @@ TEST_F(QueuePlaceTest, BesideARequestThatIsTooLargeOthersHaveTheirShares) {
       ASSERT_EQ(large.Fill({.tenant = "large", .num_tokens = 1000}), absl::OkStatus());
     }
     EXPECT_FALSE(space_.Reserve(4, "large").ok());
+    EXPECT_THAT(space_.Reserve(4 * 2000, "large").status().message(), HasSubstr("100 wait, and the request has 2000"));
     EXPECT_TRUE(space_.Reserve(4 * 50, "other").ok());
     EXPECT_FALSE(space_.Reserve(4 * 51, "other").ok()) << "it has half of the tokens";
   }

@@ -197,7 +197,7 @@ TEST(AnswerTranslation, ThePromptIsHeldOnceForAnyNumberOfSamples) {
   }
 }
 
-// A sample that is not scored itself may begin before the sample that is.
+// The engine reports the prompt first. The translation does not depend on it.
 TEST(AnswerTranslation, ASampleThatBeginsBeforeThePromptIsKnownGetsItLater) {
   AnswerTranslation stream({.streams = true, .num_samples = 2, .has_prompt_top_logprobs = true});
   EXPECT_THAT(Translate(stream, Ours("sample_index: 1 token_ids: 3")),

@@ -25,9 +25,12 @@ has_sum() {
 fetch() {
   most=0 failures=0
   until
-    curl --fail --silent --show-error --location --connect-timeout 30 \
-      --speed-limit 1000 --speed-time "${STALL_SECONDS:-60}" --continue-at - \
-      ${TOKEN:+--header "Authorization: Bearer $TOKEN"} --output "$part" "$URL/$file" &
+    # Every user of the machine may read arguments, so the token comes by standard input. Of a pipe, $! is the last
+    # program: TERM reaches curl.
+    printf '%s\n' "${TOKEN:+Authorization: Bearer $TOKEN}" |
+      curl --fail --silent --show-error --location --connect-timeout 30 \
+        --speed-limit 1000 --speed-time "${STALL_SECONDS:-60}" --continue-at - \
+        --header @- --output "$part" "$URL/$file" &
     finish
   do
     [ "$status" != 33 ] || rm -f "$part"  # the server can only send all of it
