@@ -2,6 +2,7 @@
 #include "common/rpc/tls_files.h"
 
 #include <fcntl.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -202,6 +203,8 @@ class TlsWatch {
     static TlsWatch watch;
     return watch;
   }
+  // OpenSSL ends with the process, and the thread that uses it must end before.
+  TlsWatch() { OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr); }
   ~TlsWatch() {
     {
       const std::lock_guard lock(mutex_);

@@ -134,6 +134,7 @@ void Limit(const CompileLimits& limits) {
 [[noreturn]] void CompileAndExit(const GrammarSource& source, const GrammarVocabulary& vocabulary,
                                  const CompileLimits& limits) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGSEGV, SIG_DFL);  // a sanitizer would report a stack that the text has used up
   Limit(limits);
   Frame result = {.kind = kTooCostly, .bytes = "memory"};
   try {
