@@ -14,8 +14,6 @@
 namespace foretoken::client {
 namespace {
 
-bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 // Removes the first character, or byte, of `text` and returns its visible form.
 std::string TakeShown(absl::string_view& text) {
   const auto first = static_cast<unsigned char>(text.front());
@@ -55,7 +53,8 @@ std::string Quoted(absl::string_view bytes, size_t max_columns) {
 }
 
 size_t NumColumns(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return !IsContinuation(byte); }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesCharacter(byte); }));
 }
 
 std::string Padded(std::string text, size_t num_columns) {

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "client/quoted.h"
 #include "client/terminal.h"
 
 namespace foretoken::client {
@@ -22,8 +23,6 @@ using Line = std::vector<Cell>;
 
 // Both columns have the same width, so equal texts break in the same places.
 int ColumnWidth(int width) { return (std::max(width, 40) - kSeparatorWidth) / 2; }
-
-bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
 // The lines of the text at their full length.
 std::vector<Line> Split(std::span<const TextRun> runs) {

@@ -6,8 +6,9 @@
 //   if (ages.EndCall(context.peer(), Clock::now())) ...  // then the client should read its output before the end
 //
 // gRPC asks a client for a new connection at an age of its own choice, within a tenth of the limit, and closes the old
-// connection with its last call. A server does not see when a connection began, so its first call counts. Beyond 65,536
-// connections those without a call are forgotten, and then seem to begin with their next call.
+// connection with its last call. A server does not see when a connection began, so its first call counts. The
+// object remembers at most 65,536 connections without a call. It then forgets them all, and a forgotten connection
+// counts as new at its next call.
 //
 // Threads: any.
 #pragma once

@@ -14,9 +14,9 @@
 // computes the missing context.
 //
 // A verifier leaves a proposer that is silent for 5 s, and then every context begins anew. So after kMaxAnswerTime the
-// proposer answers with an empty tree, and sends the tree when it has grown. A session of which nothing is heard for
-// kMaxUnheardTime becomes idle, so that its K/V makes room for others: its stream may be cut off, and then its verifier
-// opens the same context on another stream.
+// proposer answers with an empty tree. It sends another tree as soon as one has grown. A session that gets no update
+// for kMaxUnheardTime becomes idle, so that its K/V makes room for others: its stream may be cut off, and then its
+// verifier opens the same context on another stream.
 //
 // If the operating system often preempts the growth thread, another process wants its cores, perhaps the verifier. The
 // thread then expands likely nodes only.

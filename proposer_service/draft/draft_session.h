@@ -80,8 +80,8 @@ class DraftMailbox {
     bool is_renewed = false;  // the root's children were chosen again, so a larger tree before it is worse
   };
   void Publish(Snapshot snapshot);
-  // Lets the session answer with what it has, at worst with an empty tree, if a request of this time or an older one
-  // has no answer. False: there is no such request, or the session may answer already.
+  // If a request of `asked_at` or before has no answer yet, lets the session answer now, with the tree that it has or
+  // with an empty one. Returns false if no request is so old, or if the session may answer already.
   bool EndWait(absl::Time asked_at);
   void Refuse();
   void Forget();

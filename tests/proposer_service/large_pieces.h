@@ -18,8 +18,8 @@ inline constexpr const char* kNoLargePieces = "the allocator does not tell its l
 // The bytes of the pieces of 128 KiB and more, in all threads.
 inline size_t LargePieceBytes() { return mallinfo2().hblkhd; }
 
-// Fixes the size from which pieces are large; the allocator would raise it. False: the allocator does not count them,
-// as those of the sanitizers.
+// Fixes the size from which pieces are large, because the allocator would raise it. Returns false if the allocator
+// counts no large pieces. The sanitizers' allocators count none.
 inline bool CountLargePieces() {
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
   constexpr size_t kProbeBytes = size_t{8} << 20;

@@ -65,8 +65,8 @@ std::optional<Scheduler::Context> Scheduler::ReserveContext(const WaitingLine::E
   const std::span<const int32_t> token_ids = ContextOf(entry);
   const bool is_prompt_reported =
       entry.preempted != nullptr ? entry.preempted->prompt_reported : entry.active->num_begun > 0;
-  // The last token is always computed, because its row draws the next token. Prompt log-probabilities need every row,
-  // but a preempted sequence keeps those that it has.
+  // The last token is always computed, because its row draws the next token. A log-probability of the prompt needs its
+  // row. A preempted sequence keeps the log-probabilities that it has, so their rows may come from the cache.
   size_t num_shareable = token_ids.size() - 1;
   if (request.output.num_prompt_logprobs.has_value() && !is_prompt_reported) {
     num_shareable = std::min(num_shareable, entry.preempted != nullptr ? entry.preempted->prompt_logprobs.size() : 0);

@@ -66,8 +66,8 @@ class QueueSpace {
   // count.
   int64_t NumAhead(int32_t priority, absl::string_view tenant = {}) const;
   using CanGive = std::function<bool(absl::string_view tenant)>;
-  // Returns the tenant that must give places back, because the queue is beyond a bound and several tenants wait: the
-  // one furthest above its share among those that can. `can_give` calls no QueueSpace.
+  // Returns the tenant that must give places back, because the queue is beyond a bound and several tenants wait. It is
+  // the tenant furthest above its share for which can_give returns true. can_give must not call the QueueSpace.
   std::optional<std::string> FurthestAboveShare(const CanGive& can_give) const;
 
  private:
