@@ -116,6 +116,10 @@ absl::Status Append(const GenerateResponse& response, Generation& generation) {
 }
 
 absl::Status CheckComplete(const Generation& generation, int num_samples) {
+  if (static_cast<int>(generation.samples.size()) > num_samples) {
+    return absl::InternalError(absl::StrCat("the server sent sample_index ", generation.samples.size() - 1,
+                                            "; the request asked for samples 0 to ", num_samples - 1));
+  }
   for (int index = 0; index < num_samples; ++index) {
     if (index >= static_cast<int>(generation.samples.size()) || !generation.samples[index].completion.has_value()) {
       return absl::InternalError(absl::StrCat("the server ended the stream without completing sample ", index));

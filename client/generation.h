@@ -44,7 +44,7 @@ absl::Status CheckStep(const foretoken::v1::StepReport& step);
 // CheckStep, or anything after a sample's completion.
 absl::Status Append(const foretoken::v1::GenerateResponse& response, Generation& generation);
 
-// INTERNAL if one of `num_samples` samples lacks its completion.
+// INTERNAL if one of `num_samples` samples lacks its completion, or if there are more.
 absl::Status CheckComplete(const Generation& generation, int num_samples);
 
 }  // namespace foretoken::client

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -96,14 +97,19 @@ class ChatCommand {
         interrupt_(interrupt),
         history_(absl::GetFlag(FLAGS_system)) {}
 
-  // Reads lines until the end of the input. Returns false if a line of a file or a pipe failed; its error was printed.
+  // Reads lines until the end of the input. Returns false if a line of a file or a pipe failed, or the reading did; the
+  // error was printed.
   bool Run() {
     const bool is_terminal = isatty(STDIN_FILENO) == 1;
     bool has_failed = false;
     std::string line;
     while (true) {
       if (is_terminal) std::cerr << "> " << std::flush;
-      if (!std::getline(std::cin, line)) break;
+      if (!std::getline(std::cin, line)) {
+        if (std::ferror(stdin) == 0) break;  // std::cin takes an error for the end
+        ExitCode(absl::ErrnoToStatus(errno, "cannot read the standard input"));
+        return false;
+      }
       const absl::string_view text = absl::StripAsciiWhitespace(line);
       if (text.empty()) continue;
       if (text == "/quit") break;

@@ -127,5 +127,17 @@ TEST(Append, RefusesOutputAfterTheCompletion) {
   ExpectInternal(Append(response, generation), "after its completion");
 }
 
+TEST(CheckComplete, RefusesAMissingCompletionAndASampleThatNobodyAskedFor) {
+  Generation generation;
+  ExpectInternal(CheckComplete(generation, 1), "without completing sample 0");
+  GenerateResponse response;
+  response.mutable_completion();
+  ASSERT_TRUE(Append(response, generation).ok());
+  EXPECT_TRUE(CheckComplete(generation, 1).ok());
+  response.set_sample_index(1);
+  ASSERT_TRUE(Append(response, generation).ok());
+  ExpectInternal(CheckComplete(generation, 1), "sample_index 1; the request asked for samples 0 to 0");
+}
+
 }  // namespace
 }  // namespace foretoken::client

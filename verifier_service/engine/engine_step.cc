@@ -263,11 +263,12 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
                           const StepOutcome& outcome) {
   const absl::Time now = parts_.now();
   const auto began = std::exchange(cycle_began_, now);
-  // A step without sequences that speculate says nothing about proposers. A step with a sequence that always asks says
-  // nothing about the value of asking.
-  const bool is_comparable =
-      began.has_value() && outcome.num_roots > 0 &&
-      std::ranges::none_of(plan, [](const PlannedSequence& planned) { return AsksInAnyCase(*planned.sequence); });
+  // A step without sequences that speculate says nothing about proposers. A step whose sequences all ask in any case
+  // says nothing about the value of asking.
+  const auto may_not_ask = [](const PlannedSequence& planned) {
+    return planned.sequence->is_open && !AsksInAnyCase(*planned.sequence);
+  };
+  const bool is_comparable = began.has_value() && outcome.num_roots > 0 && std::ranges::any_of(plan, may_not_ask);
   // A sequence whose prompt ends in this step draws its first token, with and without proposers.
   const int32_t num_first_tokens = forecast.num_emitting - forecast.num_decoding;
   speculation_.Observe({.cycle_ms = began.has_value() ? absl::ToDoubleMilliseconds(now - *began) : 0,
@@ -281,12 +282,12 @@ StepPolicy Engine::Decide(std::span<const PlannedSequence> plan, const StepForec
                         .num_guessed = outcome.num_guessed,
                         .num_trees = outcome.num_trees,
                         .is_comparable = is_comparable});
-  SpeculationDemand demand;
+  SpeculationDemand demand = {.may_try = false};
   for (const auto& sequence : scheduler_.running()) {
     if (!sequence->is_open || sequence->is_finished) continue;
     ++demand.num_sequences;
     demand.allowed |= sequence->active->allowed_proposers;
-    demand.may_try = demand.may_try && !AsksInAnyCase(*sequence);
+    demand.may_try = demand.may_try || !AsksInAnyCase(*sequence);
   }
   return speculation_.Decide(demand);
 }

@@ -29,7 +29,7 @@ void CountTimes(const StepForecast& forecast, const StepTimes& times, int32_t nu
   if (forecast.num_prompt_rows > 0 || forecast.num_emitting == 0) return;  // plain decoding computes prompts, too
   stats->decode_ms += times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms;
   const double tokens_per_sequence = static_cast<double>(num_emitted) / forecast.num_emitting;
-  stats->plain_decode_ms += (forecast.step_ms_without_trees + forecast.between_ms) * tokens_per_sequence;
+  stats->plain_decode_ms += (forecast.step_ms_without_trees + forecast.between_ms_without_waits) * tokens_per_sequence;
 }
 
 void UpdateRowCosts(const StepCost& cost, PlannerStats* stats) {

@@ -40,8 +40,8 @@ struct RowCost {
 
 struct PlannerStats {
   uint64_t num_tree_steps = 0;     // steps with at least one tree node
-  uint64_t num_curious_steps = 0;  // steps that took more rows than would pay, to learn
-  uint64_t num_waits = 0;          // steps that waited for proposers
+  uint64_t num_curious_steps = 0;  // steps that may take more rows than would pay, to learn
+  uint64_t num_waits = 0;          // steps that wait for proposers if an answer is due
   uint64_t num_offered_nodes = 0;  // nodes of all trees, summed over steps
   uint64_t num_planned_nodes = 0;  // offered nodes that got a row
   uint64_t num_accepted_nodes = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
@@ -102,18 +101,29 @@ void Scheduler::ReserveRoots(absl::Time now) {
   }
 }
 
+// The blocks that each tenant holds, divided by its weight. A prefix that many of its sequences share counts once.
+absl::flat_hash_map<absl::string_view, double> Scheduler::BlocksPerWeight() const {
+  absl::flat_hash_map<absl::string_view, double> blocks_per_weight;
+  std::vector<bool> is_counted(static_cast<size_t>(pool_.num_blocks()));  // tenants share no block
+  for (const auto& sequence : running_) {
+    double& of_tenant = blocks_per_weight[sequence->request().tenant];
+    for (const int32_t block : sequence->blocks) {
+      if (!is_counted[block]) of_tenant += 1 / WeightOf(*sequence);
+      is_counted[block] = true;
+    }
+  }
+  return blocks_per_weight;
+}
+
 // A tenant without many blocks keeps them, whatever the priorities of others.
 size_t Scheduler::Victim() const {
-  absl::flat_hash_map<absl::string_view, double> blocks_per_weight;
-  for (const auto& sequence : running_) {
-    blocks_per_weight[sequence->request().tenant] += static_cast<double>(sequence->blocks.size()) / WeightOf(*sequence);
-  }
+  const absl::flat_hash_map<absl::string_view, double> blocks_per_weight = BlocksPerWeight();
   const auto standing = [&](size_t i) {
     const Sequence& sequence = *running_[i];
     return std::pair(-blocks_per_weight.at(sequence.request().tenant), line_.EffectivePriority(sequence));
   };
-  size_t victim = 0;
-  for (size_t i = 1; i < running_.size(); ++i) {
+  size_t victim = running_.size() > 1 && running_[0]->was_preempted ? 1 : 0;
+  for (size_t i = victim + 1; i < running_.size(); ++i) {
     if (standing(i) <= standing(victim)) victim = i;
   }
   return victim;
@@ -122,6 +132,7 @@ size_t Scheduler::Victim() const {
 void Scheduler::Preempt(size_t running_idx, absl::Time now) {
   std::unique_ptr<Sequence> sequence = std::move(running_[running_idx]);
   running_.erase(running_.begin() + static_cast<ptrdiff_t>(running_idx));
+  sequence->was_preempted = true;
   line_.Return(*sequence, now);
   ReleaseBlocks(*sequence);
   ++num_preemptions_;

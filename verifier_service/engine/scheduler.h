@@ -5,6 +5,9 @@
 // priority, and among equals the youngest. The sequence's blocks return to the pool (full blocks stay cached), its
 // tokens stay, and it is computed again later to the same bits (E1).
 //
+// A sequence that was preempted before is spared while it is the oldest that runs, so each one ends at last. Otherwise
+// a tenant's only request could lose its blocks to the tokens of other tenants each time that it comes back.
+//
 // The scheduler evicts no block for a sample that would not fit after the eviction. Blocks for trees come only from the
 // free list: speculation never evicts and never preempts. KeepFree evicts cached blocks between steps, so that free
 // blocks exist.
@@ -20,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/model/block_pool.h"
@@ -94,6 +98,7 @@ class Scheduler {
   void Release(std::vector<int32_t>& blocks);
   void ReleaseBlocks(Sequence& sequence);
   size_t Victim() const;
+  absl::flat_hash_map<absl::string_view, double> BlocksPerWeight() const;
   void Preempt(size_t running_idx, absl::Time now);
 
   SchedulerOptions options_;

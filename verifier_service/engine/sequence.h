@@ -62,6 +62,7 @@ struct Sequence {
   LinePlace line_place;   // its current or last place in the line
   absl::Duration waited;  // in total
   TokenAdvance advance;
+  bool was_preempted = false;  // at some time
 
   // K/V
   int32_t num_computed = 0;     // positions below it are in the cache

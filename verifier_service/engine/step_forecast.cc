@@ -21,6 +21,7 @@ float ExpectedTokens(const PlannedSequence& planned) {
 StepForecast Forecast(std::span<const PlannedSequence> plan, const StepPolicy& policy, const StepCost& cost) {
   StepForecast forecast{.num_sequences = static_cast<int32_t>(plan.size()),
                         .between_ms = static_cast<float>(policy.between_ms),
+                        .between_ms_without_waits = static_cast<float>(policy.between_ms_without_waits),
                         .is_curious = policy.is_curious};
   for (const PlannedSequence& planned : plan) {
     const int32_t num_nodes = planned.tree.rows.num_nodes();

@@ -64,6 +64,9 @@ void SpeculationPolicy::Pace::Add(double won_ms, double spent_ms, double text_va
   won_spent += won_ms * spent_ms;
   spent_spent += spent_ms * spent_ms;
   text += text_variance;
+  if (spent_ms <= longest) return;
+  longest = spent_ms;
+  won_in_longest = won_ms;
 }
 
 // The variance of a ratio of means, by the delta method, with what texts add to it.
@@ -149,7 +152,7 @@ StepPolicy SpeculationPolicy::Decide(const SpeculationDemand& demand) {
 }
 
 void SpeculationPolicy::Observe(const CycleOutcome& outcome) {
-  policy_.expected_step_ms = outcome.step_ms;
+  if (outcome.num_decoding > 0) policy_.expected_step_ms = std::max(0.0, outcome.step_ms - outcome.prompt_ms);
   const auto found = situations_.find(key_);
   if (outcome.num_emitted == 0 || found == situations_.end()) return;
   Situation& situation = found->second;
@@ -158,6 +161,7 @@ void SpeculationPolicy::Observe(const CycleOutcome& outcome) {
   const bool is_stall = outcome.cycle_ms > kStallFactor * outcome.plain_ms && outcome.cycle_ms > kLeastStallMs;
   if (!outcome.is_comparable || is_stall) return;
   Approach(outcome.cycle_ms - outcome.step_ms, &policy_.between_ms);
+  Approach(outcome.cycle_ms - outcome.step_ms - outcome.wait_ms, &policy_.between_ms_without_waits);
   if (policy_.is_trial) {
     Continue(situation, outcome);
   } else if (!situation.trial.has_value()) {
@@ -207,11 +211,12 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   trial.block_cycles = trial.block_ms = 0;
   trial.is_its_turn = !trial.is_its_turn;
   if (++trial.num_blocks % 2 != 0) return;
-  const double asked = trial.asked_pace.mean(), tried = trial.tried_pace.mean();
+  const double asked = trial.asked_pace.mean_without_longest(), tried = trial.tried_pace.mean_without_longest();
   const double error = std::sqrt(trial.asked_pace.variance() + trial.tried_pace.variance());
   const bool is_clear = std::abs(tried - asked) > kClear * error;
   const bool has_won = tried < asked;
-  const double lost_ms = has_won ? trial.asked_ms * (1 - tried / asked) : trial.tried_ms * (1 - asked / tried);
+  const double lost_ms = has_won ? (trial.asked_ms - trial.asked_pace.longest) * (1 - tried / asked)
+                                 : (trial.tried_ms - trial.tried_pace.longest) * (1 - asked / tried);
   const double cycle_ms = (trial.tried_ms + trial.asked_ms) / trial.num_cycles;
   const bool has_lost_enough =
       situation.num_to_explore > 0 && lost_ms > std::max(kExploringLossMs, kExploringLossCycles * cycle_ms);

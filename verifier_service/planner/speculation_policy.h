@@ -11,7 +11,8 @@
 //   (prompt_ms + (tokens per decoding sequence) * (plain_ms - prompt_ms)) / cycle_ms
 //
 // so that it does not depend on the number of sequences, nor on prompts that come and go. Guesses win tokens, not
-// prompts, so prompts count once. The faster set is asked from then on. A trial ends when the difference is clear,
+// prompts, so prompts count once. The longest cycle of either set does not count: a machine that stands still for a
+// moment says nothing about either. The faster set is asked from then on. A trial ends when the difference is clear,
 // after some blocks, or, in the first trials, when the slower set has lost a few cycles' time.
 //
 // A proposer that was not asked was told nothing meanwhile. So before a trial compares anything, a set with a new
@@ -47,19 +48,20 @@ namespace foretoken::verifier {
 
 // The decision for one step.
 struct StepPolicy {
-  uint32_t proposers = 0;       // a bit per proposer that is asked
-  bool waits = false;           // the step waits for the asked proposers' trees
-  bool is_trial = false;        // the step belongs to a trial: its time teaches the cost curve nothing
-  bool is_curious = false;      // the planner takes rows up to the next count whose cost it does not know
-  double between_ms = 0;        // expected time between the passes of two steps
-  double expected_step_ms = 1;  // expected time of the step's forward pass and draw
+  uint32_t proposers = 0;   // a bit per proposer that is asked
+  bool waits = false;       // the step waits for the asked proposers' trees
+  bool is_trial = false;    // the step belongs to a trial: its time teaches the cost curve nothing
+  bool is_curious = false;  // the planner takes rows up to the next count whose cost it does not know
+  double between_ms = 0;    // expected time between the passes of two steps
+  double between_ms_without_waits = 0;
+  double expected_step_ms = 1;  // expected time of the step's forward pass and draw, without prompts
 };
 
 // The sequences of the coming step, as far as the decision goes.
 struct SpeculationDemand {
   int32_t num_sequences = 0;  // that speculate
   uint32_t allowed = 0;       // a bit per proposer that one of their requests allows
-  // False: a request is among them that asks its proposers in any case, so no set can be tried. A trial goes on later.
+  // False: all of them ask their proposers in any case, so all sets are the same. A trial goes on later.
   bool may_try = true;
 };
 
@@ -100,11 +102,13 @@ class SpeculationPolicy {
   // mean and its variance alike, so it cannot look like a clear difference.
   struct Pace {
     double num_cycles = 0, won = 0, spent = 0, won_won = 0, won_spent = 0, spent_spent = 0, text = 0;
+    double longest = 0, won_in_longest = 0;  // the cycle that took longest
 
     // `text_variance` is the relative variance that texts add to this cycle's tokens.
     void Add(double won_ms, double spent_ms, double text_variance);
     double mean() const { return spent / won; }
     double variance() const;  // of the mean
+    double mean_without_longest() const { return (spent - longest) / (won - won_in_longest); }
   };
   // Whether a wait for a set's trees pays.
   struct Waits {

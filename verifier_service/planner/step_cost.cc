@@ -8,7 +8,7 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr float kMaxWeight = 16;          // length of a bucket's moving mean, in observations
-constexpr float kMaxOutlier = 3;          // one observation counts at most this many times its bucket's mean
+constexpr float kMaxOutlier = 3;          // one observation counts at most this many times what was expected
 constexpr float kUnknownRowCost = 0.02f;  // of a one-row step
 // Keeps the slope near 0 until positions have deviated by about 256, four times.
 constexpr double kPriorVariance = 4.0 * 256 * 256;
@@ -46,10 +46,11 @@ void StepCost::Observe(const StepLoad& load, float step_ms) {
   // Without this check the error of one bad clock reading would stay in the means.
   if (!(std::isfinite(step_ms) && step_ms >= 0)) return;
   Bucket& bucket = buckets_[bucket_of_rows_[std::min(load.num_rows, max_rows_)]];
-  if (bucket.weight > 0) {
-    step_ms = std::min(step_ms, kMaxOutlier * bucket.mean_ms);
-    LearnSlope(bucket, load, step_ms);
-  }
+  // A bucket's first step is no exception: it is often the one that page faults make long.
+  const float expected_ms = bucket.weight > 0 ? bucket.mean_ms : has_observed_ ? Predict(load) : 0;
+  if (expected_ms > 0) step_ms = std::min(step_ms, kMaxOutlier * expected_ms);
+  if (bucket.weight > 0) LearnSlope(bucket, load, step_ms);
+  has_observed_ = true;
   bucket.weight = std::min(bucket.weight + 1, kMaxWeight);
   bucket.mean_rows += (static_cast<float>(load.num_rows) - bucket.mean_rows) / bucket.weight;
   bucket.mean_positions += (static_cast<float>(load.num_positions) - bucket.mean_positions) / bucket.weight;

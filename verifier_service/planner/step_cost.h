@@ -51,6 +51,7 @@ class StepCost {
   double covariance_ = 0;  // of positions and time within the buckets, decaying sums
   double variance_;        // of positions
   float ms_per_position_ = 0;
+  bool has_observed_ = false;
   std::vector<float> predicted_;  // [max_rows + 1], without positions
 };
 

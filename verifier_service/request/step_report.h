@@ -25,9 +25,10 @@ struct StepForecast {
   double expected_tokens = 0;     // sum over all sequences
   float step_ms = 0;              // the forward pass and the draw
   float step_ms_without_trees = 0;
-  float prompt_ms = 0;      // of step_ms_without_trees, what prompts add to the decoding sequences' time
-  float between_ms = 0;     // time between two forward passes, independent of their rows
-  bool is_curious = false;  // the step takes more rows than would pay, to learn
+  float prompt_ms = 0;                 // of step_ms_without_trees, what prompts add to the decoding sequences' time
+  float between_ms = 0;                // time between two forward passes, independent of their rows
+  float between_ms_without_waits = 0;  // likewise, if no step waited for proposals
+  bool is_curious = false;             // the step takes more rows than would pay, to learn
 };
 
 // The parts of a step's time. host_ms is the engine's own work since the end of the step before.

@@ -168,6 +168,13 @@ TEST(ForetokenChat, StopsAnAnswerAtCtrlCAndKeepsTheConversation) {
   EXPECT_EQ(Messages(service.requests()[1]), "user:endless assistant:part user:ab ");
 }
 
+TEST(ForetokenChat, FailsIfItsInputCannotBeRead) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "chat", "</ 2>&1");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("cannot read the standard input"));
+}
+
 TEST(ForetokenChat, SaysThatTheModelHasNoTemplate) {
   FakeGenerationService service;
   service.set_has_chat_template(false);

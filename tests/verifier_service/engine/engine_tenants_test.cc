@@ -25,9 +25,10 @@ using testing::InProcessProposers;
 
 class EngineTenantsTest : public testing::EngineFixture {
  protected:
-  std::unique_ptr<Engine> Make(const EngineConfig& config) {
+  std::unique_ptr<Engine> Make(const EngineConfig& config, int32_t num_blocks = EngineOptions().num_blocks) {
     // Every reading of the clock takes as long, so steps do not depend on the machine.
     return MakeEngine(none_, {.config = config,
+                              .num_blocks = num_blocks,
                               .now = [this] { return now_ += absl::Milliseconds(1); },
                               .compute_time = [this] { return MaskClock(); }});
   }
@@ -95,6 +96,29 @@ TEST_F(EngineTenantsTest, AFloodLeavesATrickleItsWholeDemand) {
   EXPECT_GE(num_completed["flood"], 2 * num_completed["trickle"]) << "the rest is for the flood";
   EXPECT_EQ(NumShed()["trickle"], 0);
   EXPECT_GT(NumShed()["flood"], 0);
+}
+
+// Its tenant always has the most blocks, so it is the one that is preempted.
+TEST_F(EngineTenantsTest, ALargeRequestEndsBesideAFloodOfSmallOnes) {
+  const int32_t num_blocks = 16;
+  for (const bool enable_prefix_cache : {false, true}) {
+    const std::unique_ptr<Engine> engine = Make({.max_queued_requests = 16,
+                                                 .max_running_samples = 8,
+                                                 .max_step_rows = 16,
+                                                 .enable_prefix_cache = enable_prefix_cache},
+                                                num_blocks);
+    GenerationRequest large = Of("large", /*max_tokens=*/40);
+    large.prompt.assign(size_t{num_blocks} / 2 * kernels::kKvBlockSize, large.prompt[0]);
+    ASSERT_EQ(Submit(*engine, large), absl::OkStatus());
+    int num_steps = 0;
+    for (; num_steps < 2000 && NumCompleted()["large"] == 0; ++num_steps) {
+      Flood(*engine, "flood", /*max_tokens=*/40);
+      engine->Step();
+    }
+    EXPECT_GT(engine->GetStats().num_preemptions, 0) << "the test proves nothing";
+    EXPECT_LT(num_steps, 1000) << enable_prefix_cache;
+    tenants_.clear();
+  }
 }
 
 TEST_F(EngineTenantsTest, WeightsDivideTheCapacity) {

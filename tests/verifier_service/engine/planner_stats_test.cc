@@ -49,11 +49,12 @@ class PlannerStatsTest : public testing::EngineFixture {
 
 TEST(CountTimes, ComparesAStepWithTheForecastOfPlainDecoding) {
   PlannerStats stats;
-  const StepForecast forecast = {.num_emitting = 2, .step_ms_without_trees = 10, .between_ms = 1};
+  const StepForecast forecast = {
+      .num_emitting = 2, .step_ms_without_trees = 10, .between_ms = 3, .between_ms_without_waits = 1};
   const StepTimes times = {.forward_ms = 12, .draw_ms = 1, .host_ms = 1, .wait_ms = 2};
   CountTimes(forecast, times, /*num_emitted=*/6, &stats);
   EXPECT_EQ(stats.decode_ms, 16);
-  EXPECT_EQ(stats.plain_decode_ms, 33) << "three tokens per sequence take three steps";
+  EXPECT_EQ(stats.plain_decode_ms, 33) << "three tokens per sequence take three steps without waits";
   CountTimes({.num_emitting = 2, .num_prompt_rows = 1}, times, 2, &stats);
   CountTimes({}, times, 0, &stats);
   EXPECT_EQ(stats.decode_ms, 16) << "steps with prompts, and without tokens, do not count";
@@ -91,6 +92,27 @@ TEST_F(PlannerStatsTest, RightGuessesAreOfferedPlannedAcceptedAndScored) {
   }
   EXPECT_GT(planner.chances[1].num_trials[0], 0);
   EXPECT_EQ(planner.chances[1].num_hits[0], 0);
+}
+
+TEST_F(PlannerStatsTest, TrialsGoOnBesideARequestThatAsksInAnyCase) {
+  const auto tries_none = [this](SpeculationMode mode_of_second) {
+    InProcessProposers random({{"random", Random(1)}});
+    const std::unique_ptr<Engine> engine = MakeEngine(random, {.now = testing::EvenClock()});
+    for (const auto mode : {SpeculationMode::kAlways, mode_of_second}) {
+      GenerationRequest request = Request("x = 1\n", 0, 150);
+      request.stop.ignore_eos = true;
+      request.speculation.mode = mode;
+      EXPECT_TRUE(engine->Submit(engine->Reserve().value(), request).ok());
+    }
+    bool was_none_asked = false;
+    for (int step = 0; engine->Step(); ++step) {
+      const EngineStats stats = engine->GetStats();
+      was_none_asked |= step > 5 && stats.num_running == 2 && stats.planner.asked_proposers == 0;
+    }
+    return was_none_asked;
+  };
+  EXPECT_TRUE(tries_none(SpeculationMode::kAuto));
+  EXPECT_FALSE(tries_none(SpeculationMode::kAlways)) << "all sets are the same";
 }
 
 TEST_F(PlannerStatsTest, HasTheLearnedCostOfRows) {

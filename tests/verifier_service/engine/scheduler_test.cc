@@ -143,6 +143,70 @@ TEST_F(SchedulerTest, AFloodOfHighPriorityTakesNoBlocksFromAnotherTenant) {
   EXPECT_EQ(std::ranges::count_if(scheduler.running(), is_quiet), 1);
 }
 
+// Two tenants: a's sample has the most blocks, and b's samples come one after another.
+TEST_F(SchedulerTest, ASampleThatComesBackAsTheOldestKeepsItsBlocks) {
+  Scheduler scheduler({.max_running = 4, .enable_prefix_cache = false}, 5);
+  const auto of_b = [](const char* id) {
+    GenerationRequest request = Request(id, 1);
+    request.tenant = "b";
+    return request;
+  };
+  Enqueue(scheduler, Request("a", 3));
+  Enqueue(scheduler, of_b("b"));
+  Enqueue(scheduler, of_b("c"));
+  ASSERT_EQ(Admit(scheduler).size(), 3);
+  const auto grow = [&](const char* id) {
+    for (const auto& sequence : scheduler.running()) {
+      if (sequence->request().request_id == id) Decode(*sequence, 1);
+    }
+    scheduler.ReserveRoots(At(2));
+  };
+  const auto ids = [&] {
+    std::vector<std::string> ids;
+    for (const auto& sequence : scheduler.running()) ids.push_back(sequence->request().request_id);
+    return ids;
+  };
+  grow("b");
+  ASSERT_THAT(ids(), ElementsAre("b", "c")) << "a has the most blocks";
+  for (const auto& sequence : scheduler.running()) sequence->is_finished |= sequence->request().request_id == "b";
+  scheduler.RemoveFinished([](Sequence&) {});
+  Enqueue(scheduler, of_b("d"));
+  ASSERT_EQ(Admit(scheduler).size(), 2);
+  ASSERT_THAT(ids(), ElementsAre("a", "c", "d"));
+  grow("c");
+  EXPECT_THAT(ids(), ElementsAre("a", "c"));
+  grow("a");
+  EXPECT_THAT(ids(), ElementsAre("a"));
+}
+
+TEST_F(SchedulerTest, APrefixThatSamplesShareCountsOnce) {
+  Scheduler scheduler({.max_running = 8}, 15);
+  const auto of = [](const char* tenant, int32_t num_blocks) {
+    GenerationRequest request = Request("x", num_blocks);
+    request.tenant = tenant;
+    return request;
+  };
+  Enqueue(scheduler, of("sharing", 3));
+  ASSERT_EQ(Admit(scheduler).size(), 1);
+  Decode(*scheduler.running()[0], 1);
+  scheduler.ReserveRoots(At(2));
+  scheduler.CacheAndTrim(*scheduler.running()[0]);
+  for (int i = 0; i < 3; ++i) {  // with the three blocks of the first, and one of its own
+    GenerationRequest next = of("sharing", 3);
+    next.prompt.push_back(7);
+    Enqueue(scheduler, std::move(next));
+  }
+  Enqueue(scheduler, of("single", 8));
+  ASSERT_EQ(Admit(scheduler).size(), 4);
+  ASSERT_EQ(scheduler.pool().num_free(), 0);
+  const auto is_single = [](const auto& sequence) { return sequence->request().tenant == "single"; };
+  const auto single = std::ranges::find_if(scheduler.running(), is_single);
+  Decode(**single, 1);  // needs a block, and its tenant has 8 blocks as against 7
+  scheduler.ReserveRoots(At(2));
+  EXPECT_EQ(scheduler.num_preempted(), 1);
+  EXPECT_EQ(std::ranges::count_if(scheduler.running(), is_single), 0);
+}
+
 TEST_F(SchedulerTest, ATenantRunsNoMoreSamplesThanItMay) {
   Scheduler scheduler({.max_running = 8, .tenants = {.max_running_samples = 2}}, 64);
   for (const char* id : {"a", "b", "c"}) Enqueue(scheduler, Request(id, 1));

@@ -252,6 +252,38 @@ TEST(SpeculationPolicy, AStalledCycleIsNoVerdict) {
   }
 }
 
+// A stall that is too short to be told from a proposer's cost by its length alone.
+TEST(SpeculationPolicy, AStallInTheFirstTrialDecidesNothing) {
+  const auto asked_soon = [](double cost_ms, double wins, bool stalls_in_tried) {
+    World world({cost_ms}, {wins});
+    const auto is_there = [&] {
+      const StepPolicy decided = world.policy.Decide({.num_sequences = 1, .allowed = 1});
+      return decided.is_trial && (decided.proposers == 0) == stalls_in_tried;
+    };
+    while (!is_there()) world.Run(1, 1);
+    world.Run(2, 1);  // the first cycles after a change of the set do not count
+    world.stall_ms = 250;
+    world.Run(400, 1);
+    return world.Asked(1, 600);
+  };
+  for (const bool stalls_in_tried : {false, true}) {
+    EXPECT_EQ(asked_soon(8, 0.2, stalls_in_tried), 0u) << stalls_in_tried;
+    EXPECT_EQ(asked_soon(2, 1, stalls_in_tried), 1u) << stalls_in_tried;
+  }
+}
+
+TEST(SpeculationPolicy, ForecastsAStepWithoutPrompts) {
+  SpeculationPolicy policy(1);
+  const auto expected_ms = [&](const CycleOutcome& outcome) {
+    policy.Observe(outcome);
+    return policy.Decide({.num_sequences = 1, .allowed = 1}).expected_step_ms;
+  };
+  EXPECT_EQ(expected_ms({.step_ms = 20, .num_decoding = 1}), 20);
+  EXPECT_EQ(expected_ms({.step_ms = 600, .prompt_ms = 600}), 20) << "nothing decoded";
+  EXPECT_EQ(expected_ms({.step_ms = 630, .prompt_ms = 600, .num_decoding = 1}), 30);
+  EXPECT_EQ(expected_ms({.step_ms = 500, .prompt_ms = 600, .num_decoding = 1}), 0);
+}
+
 TEST(SpeculationPolicy, AnUntriedSituationIsTriedWhileOthersAre) {
   World world({5, 8}, {0.5, 0.2});
   double asked_ms = 0, ms = 0;

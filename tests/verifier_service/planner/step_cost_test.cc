@@ -24,6 +24,24 @@ TEST(StepCost, NeverFallsWithRowsAndForgetsOneOutlier) {
   EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
 }
 
+TEST(StepCost, TheFirstStepOfARowCountMayBeAnOutlier) {
+  const auto true_ms = [](int32_t rows) { return 20 + 0.05f * static_cast<float>(rows); };
+  StepCost cost(64);
+  for (int32_t rows = 1; rows <= 64; rows *= 2) cost.Observe({.num_rows = rows}, true_ms(rows));
+  cost.Observe({.num_rows = 24}, 5000);
+  EXPECT_LT(cost.Predict({.num_rows = 24}), 3.1f * true_ms(24));
+  EXPECT_LT(cost.Predict({.num_rows = 64}), 2 * true_ms(64));
+  for (int i = 0; i < 100; ++i) cost.Observe({.num_rows = 24}, true_ms(24));
+  EXPECT_NEAR(cost.Predict({.num_rows = 24}), true_ms(24), 1);
+}
+
+TEST(StepCost, ATimeOfZeroDoesNotHideLaterOnes) {
+  StepCost cost(64);
+  cost.Observe({.num_rows = 4}, 0);
+  for (int i = 0; i < 40; ++i) cost.Observe({.num_rows = 4}, 4);
+  EXPECT_NEAR(cost.Predict({.num_rows = 4}), 4, 0.3);
+}
+
 TEST(StepCost, AnInvalidTimeIsIgnored) {
   StepCost cost(64);
   cost.Observe({.num_rows = 4}, 4);
