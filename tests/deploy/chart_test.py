@@ -4,7 +4,9 @@ it disturbs another installation.
 
     tests/deploy/run.sh build/release chart_test
 """
+import contextlib
 import functools
+import http.server
 import json
 import os
 import pathlib
@@ -13,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import helm_python
@@ -21,6 +24,51 @@ import yaml
 import chart
 
 VALUES = {"model": {"claim": "weights"}}
+
+
+def variables(names):
+    return [{"name": name, "value": "mine"} for name in names]
+
+
+@contextlib.contextmanager
+def cluster(replicas):
+    """The address of an API server that has Deployments of these names, each with its number of pods, and nothing else."""
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            name = path.rpartition("/")[2]
+            if path == "/apis/apps/v1":
+                answer = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "apps/v1", "resources": [
+                    {"name": "deployments", "namespaced": True, "kind": "Deployment", "verbs": ["get"]}]}
+            elif path == f"/apis/apps/v1/namespaces/llm/deployments/{name}" and name in replicas:
+                answer = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": name},
+                          "spec": {"replicas": replicas[name]}}
+            else:
+                answer = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+            text = json.dumps(answer).encode()
+            self.send_response(answer.get("code", 200))
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def render_in_cluster(values, replicas):
+    """As Helm upgrades a release where these Deployments are."""
+    with cluster(replicas) as address:
+        config = helm_python.Config(kubeconfig_content=json.dumps({"apiVersion": "v1", "kind": "Config"}),
+                                    kube_apiserver=address, namespace="llm")
+        files = config.render(helm_python.Chart.load(str(chart.CHART)), values, name="demo", namespace="llm", is_upgrade=True)
+    return [document for path, text in files.items() if not path.endswith("NOTES.txt")
+            for document in yaml.safe_load_all(text) if document]
 
 
 class Renders(unittest.TestCase):
@@ -205,6 +253,51 @@ class Renders(unittest.TestCase):
                         "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
                         "capabilities": {"drop": ["ALL"]}})
 
+    def test_no_container_has_a_variable_twice(self):
+        given = ["OTEL_TRACES_SAMPLER", "POD_NAME", "TEAM", "URL", "TOKEN"]
+        more = {**chart.values_of("everything"), "downloader": {"env": variables(given)},
+                "proposerDefaults": {"pod": {"env": variables(given)}}}
+        for values in [*map(chart.values_of, chart.cases()), more]:
+            for deployment in chart.find(chart.render(values), "Deployment"):
+                spec = deployment["spec"]["template"]["spec"]
+                for container in spec["containers"] + spec.get("initContainers", []):
+                    names = [variable["name"] for variable in container.get("env", [])]
+                    self.assertEqual(sorted(names), sorted(set(names)), container["name"])
+
+    def test_a_variable_of_the_users_replaces_the_charts(self):
+        def environment(given):
+            values = {**VALUES, "tracing": {"endpoint": "http://collector:4317"}, "verifier": {"pod": {"env": given}}}
+            return dict(chart.containers(chart.render(values)))["demo-verifier"]["env"]
+
+        charts = environment([])
+        self.assertEqual(len(charts), 7)
+        for variable in charts:
+            mine = {"name": variable["name"], "value": "mine"}
+            found = environment([mine])
+            self.assertIn(mine, found)
+            self.assertEqual({v["name"] for v in found}, {v["name"] for v in charts})
+            self.assertEqual(len(found), 7)
+        # A variable knows the ones before it.
+        mine = [{"name": "TEAM", "value": "$(NODE_NAME)"}, {"name": "POD_NAME", "value": "mine"}]
+        names = [variable["name"] for variable in environment(mine)]
+        for before, after in [("NODE_NAME", "TEAM"), ("TEAM", "POD_NAME"), ("POD_NAME", "OTEL_RESOURCE_ATTRIBUTES")]:
+            self.assertLess(names.index(before), names.index(after))
+
+    def test_a_variable_of_the_downloader_replaces_the_charts(self):
+        values = {**chart.values_of("everything"), "downloader": {"env": variables(["TOKEN", "HTTPS_PROXY"])}}
+        pod = chart.find(chart.render(values), "Deployment", "demo-verifier")[0]["spec"]["template"]["spec"]
+        (download,) = pod["initContainers"]
+        self.assertEqual([v["name"] for v in download["env"]], ["TOKEN", "HTTPS_PROXY", "URL", "FOLDER"])
+        self.assertEqual(download["env"][0]["value"], "mine")
+
+    def test_a_label_of_the_users_replaces_the_one_for_pickers(self):
+        label = "llm-d.ai/engine-type"
+        for given, expected in [({}, "vllm"), ({label: "mine"}, "mine")]:
+            values = {**chart.values_of("texts"), "verifier": {"pod": {"labels": given}}}
+            self.assertEqual(len(re.findall(label, chart.render_text(values))), 1)
+            pod = chart.find(chart.render(values), "Deployment", "demo-verifier")[0]["spec"]["template"]
+            self.assertEqual(pod["metadata"]["labels"][label], expected)
+
     def test_a_pod_outlives_its_drain(self):
         for case in chart.cases():
             for deployment in chart.find(chart.render(chart.values_of(case)), "Deployment"):
@@ -232,6 +325,23 @@ class Renders(unittest.TestCase):
         self.assertEqual(len(targets), 3)
         for deployment in chart.find(documents, "Deployment"):
             self.assertEqual("replicas" in deployment["spec"], deployment["metadata"]["name"] not in targets)
+
+    def test_an_upgrade_leaves_an_autoscaler_the_pods_that_are_there(self):
+        values = {**VALUES, "monitoring": {"scrapedOtherwise": True}, "proposers": {"suffix": None, **{
+            kind: {"method": "ngram", "replicas": 7, "autoscaling": {"kind": kind, "minReplicas": 2}}
+            for kind in ["none", "hpa", "keda"]}}}
+        # An HPA ignores a Deployment without pods, and starts at its minReplicas. KEDA may have been paused at 0.
+        for there, expected in [(5, {"none": 7, "hpa": 5, "keda": 5}), (1, {"none": 7, "hpa": 2, "keda": 1}),
+                                (0, {"none": 7, "hpa": 2, "keda": 0})]:
+            with self.subTest(there=there):
+                documents = render_in_cluster(values, {f"demo-proposer-{kind}": there for kind in expected})
+                self.assertEqual({kind: chart.find(documents, "Deployment", f"demo-proposer-{kind}")[0]["spec"]["replicas"]
+                                  for kind in expected}, expected)
+                self.assertEqual(chart.find(documents, "Deployment", "demo-verifier")[0]["spec"]["replicas"], 1)
+
+    def test_a_deployment_that_is_not_there_yet_has_no_number_beside_an_autoscaler(self):
+        values = {**VALUES, "verifier": {"autoscaling": {"kind": "hpa", "minReplicas": 2}}}
+        self.assertNotIn("replicas", chart.find(render_in_cluster(values, {}), "Deployment", "demo-verifier")[0]["spec"])
 
     def test_an_autoscaler_that_learns_nothing_does_nothing(self):
         for scaled in chart.find(chart.render(chart.values_of("everything")), "ScaledObject"):

@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import pathlib
+import queue
 import random
 import re
 import shutil
@@ -18,6 +19,7 @@ import threading
 import time
 import unittest
 import urllib.request
+from concurrent import futures
 
 import grpc
 import yaml
@@ -31,12 +33,12 @@ COMPOSE = chart.ROOT / "deploy/compose"
 MINUTE = 60
 
 
-def wait_for(condition, what):
+def wait_for(condition, what, pause=0.05):
     deadline = time.monotonic() + MINUTE
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"a minute was not enough for: {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 class Pods:
@@ -290,6 +292,101 @@ class Services(unittest.TestCase):
                               (call("client.llm.svc"), "UNAUTHENTICATED")]:
             self.assertEqual(refused.returncode, 1)
             self.assertIn(code, refused.stderr)
+
+
+def metrics_page(address):
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        return page.read().decode()
+
+
+def some_metrics_address():
+    return f"127.{random.randrange(1, 255)}.{random.randrange(256)}.1:9100"  # other tests run at the same time
+
+
+class Drain(unittest.TestCase):
+    """What --drain_grace of a proposer is for, as docs/limits.md says."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log, self.metrics = pathlib.Path(folder.name) / "log", some_metrics_address()
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([
+                BIN / "foretoken_proposer", "--method=ngram", "--listen=127.0.0.1:0", f"--metrics_listen={self.metrics}",
+                "--drain_grace=2s"], stdout=subprocess.PIPE, stderr=log, text=True)
+        self.addCleanup(self.process.stdout.close)
+        self.addCleanup(self.process.wait)
+        self.addCleanup(self.process.kill)
+
+    @staticmethod
+    def end_of(call):
+        """The code with which a call ends, and when."""
+        try:
+            for _ in call:
+                pass
+            return grpc.StatusCode.OK, time.monotonic()
+        except grpc.RpcError as error:
+            return error.code(), time.monotonic()
+
+    def test_a_proposers_streams_end_at_once_and_a_watch_at_the_end_of_the_grace(self):
+        address = re.match(r"listening on (\S+)", self.process.stdout.readline())[1]
+        requests = queue.SimpleQueue()  # there is none before the end
+        self.addCleanup(requests.put, None)
+        with grpc.insecure_channel(address) as channel, futures.ThreadPoolExecutor() as threads:
+            propose = channel.stream_stream("/foretoken.v1.ProposalService/Propose")
+            stream = propose(iter(requests.get, None), timeout=MINUTE)
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=MINUTE)
+            next(watch)
+            wait_for(lambda: 'foretoken_proposer_streams{proposer="ngram"} 1' in metrics_page(self.metrics), "a stream")
+            ends = [threads.submit(self.end_of, call) for call in (stream, watch)]
+            begin = time.monotonic()
+            self.process.terminate()
+            (code, end), (_, watch_end) = [end.result() for end in ends]
+            requests.put(None)
+        self.assertEqual(code, grpc.StatusCode.UNAVAILABLE)
+        self.assertLess(end - begin, 1.5)
+        self.assertGreater(watch_end - begin, 1.9)
+        self.assertEqual(self.process.wait(MINUTE), 0)
+        self.assertIn("streams end; calls that do not end by themselves get 2s", self.log.read_text())
+
+
+class Loading(unittest.TestCase):
+    """The families by which alerts know that a pod serves."""
+
+    def families(self):
+        documents = chart.render({"model": {"claim": "weights"}, "monitoring": {"scrapedOtherwise": True, "alerts": True}})
+        rules = chart.find(documents, "PrometheusRule")[0]["spec"]["groups"][0]["rules"]
+        return {rule["alert"]: re.search(r"absent\((\w+)\{", rule["expr"])[1] for rule in rules if "Absent" in rule["alert"]}
+
+    def is_missing_before_the_end(self, family, command):
+        """Whether a page before the first one with the family lacks it. Fails if no page ever has it."""
+        address = some_metrics_address()
+        process = subprocess.Popen([*command, "--listen=127.0.0.1:0", f"--metrics_listen={address}"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        pages = []
+
+        def has_family():
+            self.assertIsNone(process.poll())
+            try:
+                pages.append(metrics_page(address))
+            except OSError:  # there is none yet
+                return False
+            return f"# TYPE {family} " in pages[-1]
+
+        try:
+            wait_for(has_family, family, pause=0.002)
+        finally:
+            process.kill()
+            process.wait()
+        return len(pages) > 1
+
+    def test_they_are_missing_while_a_model_loads(self):
+        families = self.families()
+        for alert, command in [
+                ("ForetokenVerifierAbsent", [BIN / "foretoken_verifier", f"--model={DEMO}/target", "--kv_cache_mb=64"]),
+                ("ForetokenProposerAbsent", [BIN / "foretoken_proposer", "--method=draft", f"--model={DEMO}/target"])]:
+            # The demo's model loads so fast that a page may come too late.
+            self.assertTrue(any(self.is_missing_before_the_end(families[alert], command) for _ in range(20)), alert)
 
 
 class Balancer:

@@ -23,23 +23,16 @@ ConfigMap, `from` the values of the model.
 - name: {{ .name }}
   image: {{ $downloader.image | quote }}
   command: [sh, /download/download.sh]
+  {{- $last := list
+    (dict "name" "URL" "value" .from.download.url)
+    (dict "name" "FOLDER" "value" (printf "/%s/%s" .place .from.path | trimSuffix "/")) }}
+  {{- with .from.download.tokenSecret }}
+  {{- if .name }}
+  {{- $last = append $last (dict "name" "TOKEN" "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .key))) }}
+  {{- end }}
+  {{- end }}
   env:
-    {{- with $downloader.env }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-    - name: URL
-      value: {{ .from.download.url | quote }}
-    - name: FOLDER
-      value: {{ printf "/%s/%s" .place .from.path | trimSuffix "/" | quote }}
-    {{- with .from.download.tokenSecret }}
-    {{- if .name }}
-    - name: TOKEN
-      valueFrom:
-        secretKeyRef:
-          name: {{ .name | quote }}
-          key: {{ .key | quote }}
-    {{- end }}
-    {{- end }}
+    {{- include "foretoken.variables" (dict "given" $downloader.env "last" $last) | nindent 4 }}
   resources:
     {{- toYaml $downloader.resources | nindent 4 }}
   securityContext: {{ include "foretoken.restricted" $ }}

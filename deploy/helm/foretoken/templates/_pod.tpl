@@ -8,10 +8,12 @@ model where a drafter reads its files, or nothing.
 metadata:
   labels:
     {{- include "foretoken.selector" . | fromJson | toYaml | nindent 4 }}
+    {{- $labels := deepCopy $pod.labels }}
     {{- if and (eq .component "verifier") .root.Values.inferencePool.enabled }}
-    llm-d.ai/engine-type: vllm # the metrics have vLLM's names, too
+    {{- /* The metrics have vLLM's names, too. */}}
+    {{- $labels = merge $labels (dict "llm-d.ai/engine-type" "vllm") }}
     {{- end }}
-    {{- with $pod.labels }}
+    {{- with $labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- $annotations := deepCopy $pod.annotations }}
@@ -123,29 +125,39 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/*
+The variables of a container, as a YAML list. `given` are the user's. `first` and `last` are the chart's, without the ones
+that the user gives, too. A variable may refer to the ones before it.
+*/}}
+{{- define "foretoken.variables" -}}
+{{- $names := list -}}
+{{- range .given }}{{ $names = append $names .name }}{{ end -}}
+{{- $variables := list -}}
+{{- range .first }}{{ if not (has .name $names) }}{{ $variables = append $variables . }}{{ end }}{{ end -}}
+{{- $variables = concat $variables .given -}}
+{{- range .last }}{{ if not (has .name $names) }}{{ $variables = append $variables . }}{{ end }}{{ end -}}
+{{- with $variables }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
 {{- define "foretoken.environment" -}}
 {{- $tracing := .root.Values.tracing -}}
-{{- if or $tracing.endpoint .spec.pod.env -}}
+{{- $first := list -}}
+{{- $last := list -}}
+{{- if $tracing.endpoint -}}
+{{- $first = list
+  (dict "name" "OTEL_EXPORTER_OTLP_ENDPOINT" "value" $tracing.endpoint)
+  (dict "name" "OTEL_EXPORTER_OTLP_PROTOCOL" "value" $tracing.protocol)
+  (dict "name" "OTEL_TRACES_SAMPLER" "value" "parentbased_traceidratio")
+  (dict "name" "OTEL_TRACES_SAMPLER_ARG" "value" (toString $tracing.ratio)) -}}
+{{- range $name, $path := dict "POD_NAME" "metadata.name" "NODE_NAME" "spec.nodeName" -}}
+{{- $first = append $first (dict "name" $name "valueFrom" (dict "fieldRef" (dict "fieldPath" $path))) -}}
+{{- end -}}
+{{- $attributes := printf "k8s.namespace.name=%s,k8s.pod.name=$(POD_NAME),k8s.node.name=$(NODE_NAME)" .root.Release.Namespace -}}
+{{- $last = list (dict "name" "OTEL_RESOURCE_ATTRIBUTES" "value" $attributes) -}}
+{{- end -}}
+{{- with include "foretoken.variables" (dict "first" $first "given" .spec.pod.env "last" $last) -}}
 env:
-  {{- if $tracing.endpoint }}
-  - name: OTEL_EXPORTER_OTLP_ENDPOINT
-    value: {{ $tracing.endpoint | quote }}
-  - name: OTEL_EXPORTER_OTLP_PROTOCOL
-    value: {{ $tracing.protocol }}
-  - name: OTEL_TRACES_SAMPLER
-    value: parentbased_traceidratio
-  - name: OTEL_TRACES_SAMPLER_ARG
-    value: {{ $tracing.ratio | quote }}
-  {{- range $name, $path := dict "POD_NAME" "metadata.name" "NODE_NAME" "spec.nodeName" }}
-  - name: {{ $name }}
-    valueFrom: { fieldRef: { fieldPath: {{ $path }} } }
-  {{- end }}
-  - name: OTEL_RESOURCE_ATTRIBUTES
-    value: k8s.namespace.name={{ .root.Release.Namespace }},k8s.pod.name=$(POD_NAME),k8s.node.name=$(NODE_NAME)
-  {{- end }}
-  {{- with .spec.pod.env }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- . | nindent 2 }}
 {{- end -}}
 {{- end }}
 

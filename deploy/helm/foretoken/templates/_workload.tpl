@@ -16,8 +16,11 @@ spec:
   {{- if not (include "foretoken.hasAutoscaler" .spec) }}
   replicas: {{ .spec.replicas }}
   {{- else }}
+  {{- $scaling := .spec.autoscaling }}
   {{- with lookup "apps/v1" "Deployment" .root.Release.Namespace .name }}
-  replicas: {{ .spec.replicas }} # as it is; without this line an upgrade could go back to one pod
+  {{- /* As it is; without this line an upgrade could go back to one pod. A HorizontalPodAutoscaler ignores a Deployment
+         with 0 pods, so it gets its fewest. KEDA leaves 0 by itself, unless it is paused there. */}}
+  replicas: {{ eq $scaling.kind "hpa" | ternary (max .spec.replicas $scaling.minReplicas) .spec.replicas }}
   {{- end }}
   {{- end }}
   {{- if .spec.snapshotClaim }}
