@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
+#include "common/base/termination_signals.h"
 #include "common/flags/command_line.h"
 #include "common/flags/listen_ports.h"
 #include "common/rpc/library_log.h"
@@ -30,7 +31,9 @@ ABSL_FLAG(std::string, log_level, "info", "trace, debug, info, warning, error or
 ABSL_FLAG(std::string, log_format, "text", "text or json: the form of a log line");
 ABSL_FLAG(bool, trace_proposals, false,
           "whether the trace of a session has a span for every tree; OTEL_* variables say where traces go");
-ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10), "time that streams may take to end after SIGTERM");
+ABSL_FLAG(absl::Duration, drain_grace, absl::Seconds(10),
+          "how long calls that do not end by themselves, such as a watch of the health, may go on after SIGTERM; "
+          "streams end at once");
 ABSL_FLAG(std::string, method, foretoken::proposer::Config().method,
           "method of guessing: ngram, suffix, draft, dflash, eagle, eagle3, mlp_speculator or medusa");
 
@@ -77,6 +80,7 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
+  std::optional<base::EndOnSignal> loading(std::in_place);
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(absl::GetFlag(FLAGS_log_level), absl::GetFlag(FLAGS_log_format)));
   rpc::TakeLibraryLogs();
@@ -105,12 +109,14 @@ absl::Status Run(const std::vector<std::string>& arguments) {
       ProposalService::Create(config, metrics,
                               {.tracer = tracing->tracer(), .traces_proposals = absl::GetFlag(FLAGS_trace_proposals)}));
   FT_ASSIGN_OR_RETURN(const std::unique_ptr<rpc::Server> server, rpc::Server::Start(options, {service.get()}));
+  loading.reset();  // from here on a signal begins a drain
   server->SetServing(true);
   spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
   std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());
   std::fflush(stdout);
   server->ServeUntilSignal([&] {
-    spdlog::info("streams get {} to end", absl::FormatDuration(absl::GetFlag(FLAGS_drain_grace)));
+    spdlog::info("streams end; calls that do not end by themselves get {}",
+                 absl::FormatDuration(absl::GetFlag(FLAGS_drain_grace)));
     service->StopAdmitting();
   });
   return absl::OkStatus();
@@ -121,7 +127,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   foretoken::base::KeepStandardStreams();
-  foretoken::rpc::BlockTerminationSignals();
+  foretoken::base::BlockTerminationSignals();
   foretoken::telemetry::EndIfMemoryRunsOut();
   // Linux distributions build Abseil with its deadlock detector on. It takes a global lock around every lock, gRPC's
   // included.

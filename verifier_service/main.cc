@@ -2,7 +2,6 @@
 // foretoken_verifier: serves a model's text, decoded speculatively, until SIGTERM or SIGINT. When it is ready it prints
 // one line, "listening on HOST:PORT", to standard output. Only this file of the service includes files of a proposer,
 // because it runs embedded proposers.
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,7 @@
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
+#include "common/base/termination_signals.h"
 #include "common/flags/command_line.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/proposal_protocol.h"
@@ -265,21 +266,10 @@ class EmbeddedProposers {
   std::vector<std::unique_ptr<rpc::Server>> servers_;  // end before the services
 };
 
-// Exits at once if SIGTERM or SIGINT is pending. The signals are blocked until the server handles them, but a signal
-// during the loading of a model must not wait.
-void ExitIfTerminated() {
-  sigset_t pending;
-  if (sigpending(&pending) != 0) return;
-  for (const int signal : {SIGTERM, SIGINT}) {
-    if (sigismember(&pending, signal) == 1) _exit(128 + signal);
-  }
-}
-
 // Shows the progress of loading a large model: on a terminal one growing line, otherwise a line of the log per tenth.
 class ProgressLine {
  public:
   void Show(size_t num_bytes_done, size_t num_bytes) {
-    ExitIfTerminated();
     if (num_bytes < kLargeBytes) return;
     const auto percent = static_cast<int>(num_bytes_done * 100 / num_bytes);
     const int shown = on_terminal_ ? percent : percent / 10 * 10;
@@ -322,6 +312,7 @@ std::vector<std::string> FlagsThatNeedAValue() {
 }
 
 absl::Status Run(const std::vector<std::string>& arguments) {
+  std::optional<base::EndOnSignal> loading(std::in_place);
   FT_ASSIGN_OR_RETURN(const Config config, ConfigFromCommandLine(arguments));
   FT_RETURN_IF_ERROR(telemetry::InitLogging(config.log_level, config.log_format));
   rpc::TakeLibraryLogs();
@@ -346,6 +337,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
                                .draw_bits = base::SystemRandomBits,
                                .tracer = tracing->tracer(),
                                .progress = [&progress](size_t done, size_t all) { progress.Show(done, all); }}));
+  loading.reset();  // from here on a signal begins a drain
   const std::string host = config.listen_address.substr(0, config.listen_address.rfind(':'));
   std::printf("listening on %s:%d\n", host.c_str(), verifier->port());
   std::fflush(stdout);
@@ -361,7 +353,7 @@ int main(int argc, char** argv) {
     std::_Exit(foretoken::verifier::ServeGrammars());  // it leaves nothing to destroy
   }
   foretoken::base::KeepStandardStreams();
-  foretoken::rpc::BlockTerminationSignals();
+  foretoken::base::BlockTerminationSignals();
   foretoken::telemetry::EndIfMemoryRunsOut();
   // Some distributions ship Abseil with its deadlock detector on. It updates a global graph for every lock, also
   // gRPC's.

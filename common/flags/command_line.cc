@@ -33,6 +33,13 @@ constexpr size_t kHelpColumns = 100;
 constexpr size_t kHelpIndent = 6;
 constexpr size_t kMostEdits = 3;  // most edits between an unknown flag and the flag that the message suggests
 
+// Abseil has these flags of its own. They set other flags, or take unknown ones, behind the checks of this file.
+constexpr absl::string_view kRefusedFlags[] = {"flagfile", "fromenv", "tryfromenv", "undefok"};
+
+bool IsRefused(absl::string_view name) {
+  return std::find(std::begin(kRefusedFlags), std::end(kRefusedFlags), name) != std::end(kRefusedFlags);
+}
+
 template <typename T>
 bool Is(const absl::CommandLineFlag& flag) {
   return flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>();
@@ -56,6 +63,7 @@ struct Named {
 
 Named Find(absl::string_view typed) {
   const std::string name = absl::StrReplaceAll(typed, {{"-", "_"}});
+  if (IsRefused(name)) return {};
   if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name)) return {.flag = flag};
   absl::string_view rest = name;
   if (!absl::ConsumePrefix(&rest, "no")) return {};
@@ -88,7 +96,7 @@ absl::Status UnknownFlag(absl::string_view typed) {
   for (const auto& [other, flag] : absl::GetAllFlags()) in_order.emplace(other, flag);
   for (const auto& [other, flag] : in_order) {
     const size_t num_edits = NumEdits(name, other);
-    if (num_edits >= fewest) continue;
+    if (num_edits >= fewest || IsRefused(other)) continue;
     fewest = num_edits;
     hint = absl::StrCat("; is it --", other, "?");
   }

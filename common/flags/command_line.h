@@ -11,7 +11,7 @@
 // optional<bool> may stand alone, and --noNAME or --no-NAME turns it off; or it has a value, as --NAME=false. --help,
 // -h and --helpshort print the usage and the flags of `flag_files`, and --version prints the version. Each of these
 // ends the process with code 0. If an argument cannot be read, the program prints one line that names it and what the
-// flag takes, and ends with code 1.
+// flag takes, and ends with code 1. Abseil's --flagfile, --fromenv, --tryfromenv and --undefok are unknown flags here.
 #pragma once
 
 #include <string>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/server.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -18,24 +16,16 @@
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
+#include "common/base/termination_signals.h"
 #include "common/rpc/compression.h"
 #include "common/rpc/reflection.h"
 #include "grpc/grpc.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "kernels/check.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::rpc {
 namespace {
-
-sigset_t TerminationSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
 
 // Bounds on what one connection can cost before a service sees anything of it.
 constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
@@ -93,11 +83,6 @@ absl::Status CheckSecurity(const std::string& listen_address, const ServerSecuri
                      "': expected --tls_certificate and --tls_key, or --insecure to serve without encryption"));
   }
   return CheckTls(security.tls);
-}
-
-void BlockTerminationSignals() {
-  const sigset_t signals = TerminationSignals();
-  FT_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
@@ -198,12 +183,7 @@ void Server::Drain(const std::function<void()>& stop_admitting) {
 }
 
 void Server::ServeUntilSignal(const std::function<void()>& stop_admitting) {
-  const sigset_t signals = TerminationSignals();
-  int signal = 0;
-  FT_CHECK(sigwait(&signals, &signal) == 0);
-  spdlog::info("draining after {}", strsignal(signal));
-  // From here on the default applies: the next signal ends the process.
-  FT_CHECK(pthread_sigmask(SIG_UNBLOCK, &signals, nullptr) == 0);
+  spdlog::info("draining after {}", strsignal(base::AwaitTerminationSignal()));
   Drain(stop_admitting);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Serves a Foretoken service: one bootstrap with health checks, reflection, keepalive, limits and a graceful end.
 //
-//   BlockTerminationSignals();  // before any thread exists
+//   base::BlockTerminationSignals();  // before any thread exists
 //   const ServerOptions options = {.listen_address = "127.0.0.1:50052"};
 //   FT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, {&service}));
 //   server->SetServing(true);
@@ -10,7 +10,7 @@
 // Draining: after SIGTERM or SIGINT, health becomes NOT_SERVING, the server takes no further connection and asks its
 // clients to call another one, and stop_admitting is called. A call that crosses that request on its way ends with
 // UNAVAILABLE or CANCELLED. After stop_admitting, calls in flight have drain_grace to end. Then they are cancelled, and
-// ServeUntilSignal returns. A second signal ends the process at once.
+// ServeUntilSignal returns. A second signal ends the process at once (common/base/termination_signals.h).
 //
 // Threads: any may call SetServing and InProcessChannel; only the thread that started the server may call the rest.
 #pragma once
@@ -67,10 +67,6 @@ struct ServerOptions {
 // INVALID_ARGUMENT for TLS files that cannot be used, and for an address that other machines reach if neither TLS nor
 // is_insecure is set.
 absl::Status CheckSecurity(const std::string& listen_address, const ServerSecurity& security);
-
-// Blocks SIGTERM and SIGINT, so that ServeUntilSignal gets them. Call it before the first thread starts: threads
-// inherit the mask.
-void BlockTerminationSignals();
 
 class Server {
  public:

@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/integration/stream_load.h"
 #include "tests/testing/child_process.h"
 #include "tests/testing/models/safetensors_writer.h"
 #include "tests/testing/paths.h"
@@ -92,7 +93,7 @@ struct Outcome {
   std::string out;
 };
 
-// Runs one of the services in a shell.
+// Runs one of the programs in a shell.
 Outcome RunShell(const std::string& command) {
   std::FILE* pipe = popen((std::string(FORETOKEN_BINARY_DIR) + "/" + command).c_str(), "r");
   Outcome outcome;
@@ -142,6 +143,17 @@ TEST(Services, RefuseAnEmptyProtection) {
   expect_refused("foretoken_verifier", of_both);
   expect_refused("foretoken_verifier", of_verifier);
   expect_refused("foretoken_proposer", of_both);
+}
+
+// Abseil's own flags read other flags from a file or the environment, without that check.
+TEST(Programs, KnowNoFlagsThatReadFlags) {
+  for (const std::string program : {"foretoken_verifier", "foretoken_proposer", "foretoken generate"}) {
+    for (const std::string flag : {"flagfile", "fromenv", "tryfromenv"}) {
+      const Outcome outcome = RunShell(program + " --" + flag + "=tls_key two arguments 2>&1");
+      EXPECT_EQ(outcome.exit_code, 1);
+      EXPECT_THAT(outcome.out, ::testing::StartsWith(program + ": unknown flag --" + flag));
+    }
+  }
 }
 
 TEST(Services, AProposerSaysHowToNameAModel) {
@@ -212,6 +224,38 @@ void WriteSparseCheckpoint(const testing::TempDir& directory) {
   std::ofstream(path, std::ios::binary) << bytes;
   std::filesystem::resize_file(path, bytes.size() + static_cast<size_t>(num_bytes));
 }
+
+struct LoadingService {
+  const char* name;
+  std::vector<std::string> command;  // the directory of a model follows the last word
+};
+
+class Loading : public ::testing::TestWithParam<LoadingService> {};
+
+TEST_P(Loading, EndsAtOnceOnASignal) {
+  const testing::TempDir directory;
+  WriteSparseCheckpoint(directory);
+  std::vector<std::string> command = GetParam().command;
+  command.front() = std::string(FORETOKEN_BINARY_DIR) + "/" + command.front();
+  command.back() += directory.path();
+  testing::ChildProcess service(command);
+  ASSERT_TRUE(WaitUntil([&] {
+    std::ifstream maps("/proc/" + std::to_string(service.pid()) + "/maps");
+    return std::string((std::istreambuf_iterator<char>(maps)), {}).find(directory.path()) != std::string::npos;
+  })) << "it reads no weights";
+  service.Signal(SIGTERM);
+  EXPECT_EQ(service.Wait(), 128 + SIGTERM);
+}
+
+// The verifier's own model is not read before those of its embedded proposers.
+INSTANTIATE_TEST_SUITE_P(
+    Services, Loading,
+    ::testing::Values(LoadingService{"Verifier", {"foretoken_verifier", "--listen=127.0.0.1:0", "--model="}},
+                      LoadingService{"VerifierWithAnEmbeddedProposer",
+                                     {"foretoken_verifier", "--model=/nowhere", "--proposer=draft,embedded,model="}},
+                      LoadingService{"Proposer",
+                                     {"foretoken_proposer", "--listen=127.0.0.1:0", "--method=draft", "--model="}}),
+    [](const auto& info) { return info.param.name; });
 
 // Runs a program that cannot start, and returns the lines of its standard error as JSON objects.
 std::vector<nlohmann::json> JsonLinesOfFailedStart(std::vector<std::string> command) {

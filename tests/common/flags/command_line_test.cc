@@ -103,6 +103,15 @@ TEST(AbseilArguments, NamesAnUnknownFlagAndASimilarOne) {
   EXPECT_FALSE(AbseilArguments({"--no-ignore-ends=true"}).ok());
 }
 
+// With them, a file or the environment would set flags that nobody has checked.
+TEST(AbseilArguments, KnowsNoneOfAbseilsOwnFlagsThatReadFlags) {
+  for (const std::string name : {"flagfile", "fromenv", "tryfromenv", "undefok"}) {
+    EXPECT_EQ(AbseilArguments({"--" + name + "=note"}).status().message(),
+              "unknown flag --" + name + "; --help shows all flags, and arguments after -- are not flags");
+  }
+  EXPECT_THAT(std::string(AbseilArguments({"--flag-fil=x"}).status().message()), HasSubstr("--flag-fil; --help"));
+}
+
 TEST(HelpText, ShowsTheUsageAndTheFlagsOfTheFiles) {
   const CommandLine line = {
       .program = "singer", .summary = "Sings.", .arguments = "SONG", .flag_files = {"flags/command_line_test.cc"}};

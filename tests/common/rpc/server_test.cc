@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/termination_signals.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
@@ -245,7 +246,7 @@ TEST(Server, CanLiveInProcessAlone) {
 
 // The tests below end their process, so each runs in a process of its own.
 void ServeAndSignal(int num_signals) {
-  BlockTerminationSignals();
+  base::BlockTerminationSignals();
   const std::unique_ptr<Server> server = StartServer();
   kill(getpid(), SIGTERM);  // blocked, so the signal waits until it is read
   server->ServeUntilSignal([&] {
@@ -262,7 +263,7 @@ TEST(ServerDeathTest, DrainsAndReturnsOnASignal) {
 
 TEST(ServerDeathTest, ASecondSignalEndsItAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(ServeAndSignal(2), ::testing::KilledBySignal(SIGTERM), "stopped admitting");
+  EXPECT_EXIT(ServeAndSignal(2), ::testing::ExitedWithCode(128 + SIGTERM), "stopped admitting");
 }
 
 }  // namespace
