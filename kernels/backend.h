@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,6 +38,12 @@ struct MemoryNeed {
   size_t pass_bytes = 0;  // the tensors of a forward pass
 };
 
+// The largest model that a device computes.
+struct ModelBounds {
+  int64_t vocab_size = std::numeric_limits<int64_t>::max();
+  int64_t head_dim = std::numeric_limits<int64_t>::max();
+};
+
 // A product that a model will ask for.
 struct ProductUse {
   const Weight* weight = nullptr;
@@ -56,6 +63,7 @@ class Backend {
   // One line that says how much memory is missing and which flag to turn. Unset: the memory suffices, or its size is
   // not known.
   virtual std::optional<std::string> MemoryRefusal(const MemoryNeed&) const { return std::nullopt; }
+  virtual ModelBounds model_bounds() const { return {}; }
   virtual Buffer Allocate(size_t num_bytes) = 0;
   virtual void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) = 0;
   virtual void Synchronize() = 0;

@@ -40,6 +40,17 @@ TransformerOptions TransformerOptionsOf(const LoadOptions& options) {
           .max_positions = options.context.max_context_tokens};
 }
 
+absl::Status CheckBounds(const ModelConfig& config, const kernels::Backend& backend) {
+  const kernels::ModelBounds most = backend.model_bounds();
+  const auto check = [](absl::string_view field, int64_t got, int64_t most) {
+    if (got <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("config.json: ", field, ": expected at most ", most, " on this device, got ", got));
+  };
+  FT_RETURN_IF_ERROR(check("vocab_size", config.vocab_size, most.vocab_size));
+  return check("head_dim", config.head_dim, most.head_dim);
+}
+
 absl::StatusOr<kernels::MemoryNeed> NeedOf(const ExpertSource& source, const LoadOptions& options) {
   const int32_t num_ranks = source.ranks->num_ranks();
   const kernels::Backend& backend = source.ranks->backend(0);
@@ -199,6 +210,7 @@ absl::StatusOr<kernels::MemoryNeed> NeedOf(const OpenedModel& opened, const Load
 absl::StatusOr<RunnableModel> LoadModel(OpenedModel opened, const LoadOptions& options, const LoadProgress& progress) {
   const quantization::OpenedWeights& stored = *opened.weights;
   const ExpertSource source = {.config = opened.config, .opened = stored, .ranks = opened.ranks.get()};
+  FT_RETURN_IF_ERROR(CheckBounds(opened.config, opened.ranks->backend(0)));
   FT_RETURN_IF_ERROR(CheckMemory(source, options));
   FT_ASSIGN_OR_RETURN(const ExpertPlan plan, PlanExperts(source, options.max_expert_bytes));
   std::optional<WeightDigest> digest;

@@ -54,6 +54,10 @@ void Transformer::MoveKv(const KvCache& kv, std::span<const kernels::KvMove> mov
   RunOnRanks([&](int rank) { ranks_[rank]->backend().MoveKv({.kv = kv.ranks[rank].view, .moves = moves}); });
 }
 
+void Transformer::Capture(std::span<const int32_t> layers) {
+  RunOnRanks([&](int rank) { ranks_[rank]->Capture(layers); });
+}
+
 void Transformer::Synchronize() {
   RunOnRanks([&](int rank) { ranks_[rank]->backend().Synchronize(); });
 }

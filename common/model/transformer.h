@@ -56,8 +56,8 @@ class Transformer {
   // memory of backend(). They are valid until the next pass.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const KvCache& kv);
   void MoveKv(const KvCache& kv, std::span<const kernels::KvMove> moves);
-  // As TransformerRank's, on rank 0, which has the whole residual stream.
-  void Capture(std::span<const int32_t> layers) { ranks_[0]->Capture(layers); }
+  // As TransformerRank's, on every rank: all record their passes anew at the same time. Rank 0 keeps the states.
+  void Capture(std::span<const int32_t> layers);
   kernels::ConstTensorView captured(int32_t k) const { return ranks_[0]->captured(k); }
   const float* final_norm() const { return ranks_[0]->final_norm(); }
   // Waits for every rank's device, each on the rank's thread. If another rank's device has failed, only that rank's own

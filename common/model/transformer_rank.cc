@@ -182,6 +182,7 @@ void TransformerRank::Capture(std::span<const int32_t> layers) {
   backend_.Synchronize();  // a pass in flight may still write what is freed here
   captured_layers_.assign(layers.begin(), layers.end());
   std::erase_if(recorded_, [&](const RecordedPass& known) { return known.pass.captured_layers != captured_layers_; });
+  if (shard_.rank != 0) return;
   std::erase_if(captured_, [&](const auto& entry) { return std::ranges::count(layers, entry.first) == 0; });
   for (const int32_t k : layers) {
     FT_CHECK(k >= 0 && k <= config_.num_layers);
@@ -193,9 +194,10 @@ void TransformerRank::Capture(std::span<const int32_t> layers) {
 kernels::ConstTensorView TransformerRank::captured(int32_t k) const { return captured_.at(k).view(); }
 
 void TransformerRank::KeepResidual(int32_t k, int32_t num_rows) {
-  if (std::ranges::find(captured_layers_, k) == captured_layers_.end()) return;
+  const auto kept = captured_.find(k);
+  if (kept == captured_.end()) return;
   const kernels::TensorView residual = hidden_.rows(num_rows);
-  backend_.Copy(captured_.at(k).view().data, residual.data, residual.num_bytes(), kernels::CopyKind::kOnDevice);
+  backend_.Copy(kept->second.view().data, residual.data, residual.num_bytes(), kernels::CopyKind::kOnDevice);
 }
 
 void TransformerRank::EmbedTokens(const kernels::BatchView& batch) {

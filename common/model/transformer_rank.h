@@ -60,11 +60,11 @@ class TransformerRank {
   // batch.logit_rows, [n, V] f32, valid until the next pass. The result of the other ranks has no meaning.
   kernels::ConstTensorView Forward(const ForwardBatch& batch, const kernels::KvCacheView& kv);
 
-  // From the next pass on, keeps S_k of all rows of a pass for these k, from 0 to L (common/speculation/
-  // target_features.h). Empty: keeps nothing. Frees the memory of layers that are no longer captured, and the passes
-  // that were recorded with other layers.
+  // From the next pass on, rank 0 keeps S_k of all rows of a pass for these k, from 0 to L (common/speculation/
+  // target_features.h). Empty: keeps nothing. Frees the memory of layers that are no longer captured, and on every rank
+  // the passes that were recorded with other layers.
   void Capture(std::span<const int32_t> layers);
-  // S_k of the last pass's rows: [T, E] f32, valid until the next pass. The rank captures S_k.
+  // S_k of the last pass's rows: [T, E] f32, valid until the next pass. Rank 0 captures S_k.
   kernels::ConstTensorView captured(int32_t k) const;
   // The gain of the final norm, [E] f32.
   const float* final_norm() const { return weights_.final_norm.f32(); }

@@ -14,9 +14,9 @@ using weights::StoredTensor;
 
 class GptqMatrix : public ColumnMatrix {
  public:
-  // `zero_shift` is the difference between a zero point and its stored code.
-  GptqMatrix(const Shape& shape, IntegerLayout layout, const Tensors& tensors, int zero_shift)
-      : ColumnMatrix(shape, std::move(layout), tensors), zero_shift_(zero_shift) {}
+  // `word_shift` is the difference between a word of zero points and the stored word.
+  GptqMatrix(const Shape& shape, IntegerLayout layout, const Tensors& tensors, uint32_t word_shift)
+      : ColumnMatrix(shape, std::move(layout), tensors), word_shift_(word_shift) {}
 
  private:
   void ReadCodes(const Rows& rows, uint8_t* codes) const override {
@@ -40,14 +40,14 @@ class GptqMatrix : public ColumnMatrix {
     for (int64_t row = 0; row < rows.count; ++row) {
       const int64_t output = rows.first + row;
       for (int64_t group = 0; group < num_groups; ++group) {
-        const auto word = ElementAt<uint32_t>(*tensors().zeros, group * words_per_group + output / codes_per_word);
-        const auto stored = static_cast<int32_t>(word >> (output % codes_per_word * bits) & mask);
-        zeros[row * num_groups + group] = stored + zero_shift_;
+        const auto stored = ElementAt<uint32_t>(*tensors().zeros, group * words_per_group + output / codes_per_word);
+        const uint32_t word = stored + word_shift_;  // modulo 2^32
+        zeros[row * num_groups + group] = static_cast<int32_t>(word >> (output % codes_per_word * bits) & mask);
       }
     }
   }
 
-  int zero_shift_;
+  uint32_t word_shift_;
 };
 
 }  // namespace
@@ -75,7 +75,10 @@ absl::StatusOr<FoundWeight> OpenGptq(TensorSet tensors, const Shape& shape, cons
       .bits = bits, .groups = std::move(groups), .has_zeros = true, .scale_dtype = ScaleReader(*stored.scales).dtype()};
   std::string format =
       absl::StrCat(config.is_gptq_v2 ? "gptq_v2, " : "gptq, ", bits, " bits, groups of ", layout.groups.group_size());
-  auto matrix = std::make_unique<GptqMatrix>(shape, std::move(layout), stored, config.is_gptq_v2 ? 0 : 1);
+  // The first version stores zero points less 1. Its writer subtracts the ones from whole words, so a zero point of 0
+  // borrows from its neighbour, and the addition undoes that.
+  const uint32_t ones = bits == 8 ? 0x01010101 : 0x11111111;
+  auto matrix = std::make_unique<GptqMatrix>(shape, std::move(layout), stored, config.is_gptq_v2 ? 0 : ones);
   matrix->ForgetCentralZeros();
   return FoundWeight{.stored = std::move(matrix), .format = std::move(format), .tensors = tensors.taken()};
 }

@@ -19,6 +19,7 @@
 #include "kernels/cuda/copy_rows.h"
 #include "kernels/cuda/draw/accept_trees.h"
 #include "kernels/cuda/draw/branch_rows.h"
+#include "kernels/cuda/draw/row_batch.h"
 #include "kernels/cuda/draw/score_tokens.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/experts.h"
@@ -124,6 +125,9 @@ class CudaBackend final : public Backend {
                                facts, num_devices);
   }
 
+  ModelBounds model_bounds() const override {
+    return {.vocab_size = cuda::kMaxDrawTokens, .head_dim = cuda::kMaxAttentionHeadDim};
+  }
   Buffer Allocate(size_t num_bytes) override { return device().Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, CopyKind kind) override;
   void Synchronize() override {

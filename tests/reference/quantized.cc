@@ -112,8 +112,11 @@ std::vector<float> GptqValues(const RawLayer& layer, const QuantizedShape& shape
   return Fill(shape, [&](int64_t o, int64_t i) {
     const int64_t q = Bits(layer.at("qweight"), (i / per_word * shape.outputs + o) * 32 + i % per_word * bits, bits);
     const int64_t group = GroupOf(layer, "g_idx", shape, i);
-    const int64_t stored = Bits(layer.at("qzeros"), (group * shape.outputs + o) * bits, bits);
-    const int64_t zero = shape.is_gptq_v2 ? stored : stored + 1;
+    // Version 1 has 1 less for every zero point, subtracted from the whole word.
+    const int64_t at = (group * shape.outputs + o) * bits;
+    uint64_t word = static_cast<uint64_t>(Bits(layer.at("qzeros"), at / 32 * 32, 32));
+    for (int place = 0; place < 32 && !shape.is_gptq_v2; place += bits) word += uint64_t{1} << place;
+    const auto zero = static_cast<int64_t>(word >> at % 32 & ((1u << bits) - 1));
     return Scale(layer.at("scales"), group * shape.outputs + o) * static_cast<double>(q - zero);
   });
 }

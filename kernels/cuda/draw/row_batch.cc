@@ -9,8 +9,7 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-constexpr int32_t kMostTokens = 1 << 19;  // a sum of weights has room for so many
-constexpr size_t kMostRows = 65535;       // the limit of a grid's second dimension
+constexpr size_t kMostRows = 65535;  // the limit of a grid's second dimension
 
 size_t NumTiles(int32_t num_tokens) { return (static_cast<size_t>(num_tokens) + kTileTokens - 1) / kTileTokens; }
 
@@ -33,7 +32,7 @@ RowBatch::RowBatch(std::vector<RowTask> tasks, int32_t num_tokens, StagedUpload&
       scans_(tasks_.size() * NumTiles(num_tokens) * sizeof(TileScan), stream),
       states_(tasks_.size() * sizeof(RowState), stream),
       tile_weights_(tasks_.size() * NumTiles(num_tokens) * sizeof(FixedWeight), stream) {
-  FT_CHECK(num_tokens <= kMostTokens && tasks_.size() <= kMostRows);
+  FT_CHECK(num_tokens <= kMaxDrawTokens && tasks_.size() <= kMostRows);
   work_ = {.scans = static_cast<TileScan*>(scans_.data()),
            .states = static_cast<RowState*>(states_.data()),
            .tile_weights = static_cast<FixedWeight*>(tile_weights_.data()),

@@ -34,7 +34,8 @@ inline constexpr int kTileTokens = 2048;
 inline constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
 // A sum of weights, in units of 2^-44 of the largest weight of the row: see fixed_weight.cuh.
-using FixedWeight = unsigned long long;  // NOLINT(google-runtime-int): what atomics take
+using FixedWeight = unsigned long long;             // NOLINT(google-runtime-int): what atomics take
+inline constexpr int32_t kMaxDrawTokens = 1 << 19;  // a sum has room for the weights of so many tokens
 
 // A pass's task for one row.
 struct RowTask {

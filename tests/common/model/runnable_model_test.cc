@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/memory_need.h"
 #include "kernels/make_backend.h"
 #include "tests/testing/fakes/forwarding_backend.h"
@@ -67,6 +68,41 @@ TEST(LoadModel, RefusesADeviceOfTooLittleMemoryBeforeItTakesAny) {
     const absl::Status refusal = absl::ResourceExhaustedError("device: too little memory");
     EXPECT_EQ(model.status(), num_missing == 0 ? absl::OkStatus() : refusal);
   }
+}
+
+// A device that computes no larger models than this.
+class BoundedBackend final : public testing::ForwardingBackend {
+ public:
+  BoundedBackend(std::unique_ptr<kernels::Backend> backend, kernels::ModelBounds bounds)
+      : ForwardingBackend(std::move(backend)), bounds_(bounds) {}
+
+  kernels::ModelBounds model_bounds() const override { return bounds_; }
+  std::unique_ptr<kernels::Weight> PrepareWeight(const kernels::WeightSource& source) override {
+    ADD_FAILURE() << "weights are read for a model that the device cannot compute";
+    return ForwardingBackend::PrepareWeight(source);
+  }
+
+ private:
+  const kernels::ModelBounds bounds_;
+};
+
+TEST(LoadModel, RefusesAModelThatIsTooLargeForTheDevicesKernels) {
+  const auto load = [](const kernels::ModelBounds& bounds) {
+    OpenedModel opened = OpenModel({.directory = testing::SourcePath("deploy/demo/draft")}).value();
+    std::vector<std::unique_ptr<kernels::Backend>> backends;
+    backends.push_back(std::make_unique<BoundedBackend>(kernels::MakeBackend({.num_threads = 1}).backend, bounds));
+    opened.ranks = parallel::RankGroup::Make("cpu", std::move(backends)).value();
+    return LoadModel(std::move(opened), {.max_rows = 16, .context = {.max_context_tokens = 64, .num_blocks = 8}},
+                     nullptr)
+        .status();
+  };
+  const ModelConfig config = LoadModelConfig(testing::SourcePath("deploy/demo/draft")).value();
+  EXPECT_EQ(load({.vocab_size = config.vocab_size - 1}),
+            absl::InvalidArgumentError(absl::StrCat("config.json: vocab_size: expected at most ", config.vocab_size - 1,
+                                                    " on this device, got ", config.vocab_size)));
+  EXPECT_EQ(load({.head_dim = config.head_dim - 1}),
+            absl::InvalidArgumentError(absl::StrCat("config.json: head_dim: expected at most ", config.head_dim - 1,
+                                                    " on this device, got ", config.head_dim)));
 }
 
 // The tokenizer is that of another model, which no part of this test asks.

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/model/config/config.h"
@@ -176,6 +178,30 @@ TEST(Formats, AnIndexThatWasNeverSetMeansConsecutiveGroups) {
   stored.weight.stored->ReadValues(0, 32, values.data());
   EXPECT_EQ(FirstDifference(values, stored.layer.values), -1);
   EXPECT_TRUE(stored.weight.stored->groups().has_value());
+}
+
+// The writer of version 1 subtracts 1 from every zero point of a word at once, and one of 0 borrows from its neighbour.
+TEST(Formats, BothVersionsOfGptqHaveZeroPointsOfZero) {
+  for (const auto& [name, ones] : {std::pair("gptq_4_zeros", 0x11111111u), std::pair("gptq_8_zeros", 0x01010101u)}) {
+    testing::RandomValues random(9);
+    QuantizedLayer version2 = FormatOf(name).make(64, 128, random), version1 = version2;
+    const uint32_t word = 0x80050008;  // several zeros, some next to each other
+    for (size_t at = 0; at < version2.tensors["qzeros"].bytes.size(); at += sizeof(word)) {
+      const uint32_t borrowed = word - ones;
+      std::memcpy(&version2.tensors["qzeros"].bytes[at], &word, sizeof(word));
+      std::memcpy(&version1.tensors["qzeros"].bytes[at], &borrowed, sizeof(word));
+    }
+    nlohmann::json config = FormatOf(name).config;
+    std::vector<std::vector<float>> values;
+    for (const auto& [version, layer] : {std::pair("gptq", &version1), std::pair("gptq_v2", &version2)}) {
+      config["checkpoint_format"] = version;
+      const Stored stored(*layer, config);
+      stored.weight.stored->ReadValues(0, 64, values.emplace_back(64 * 128).data());
+    }
+    EXPECT_EQ(FirstDifference(values[0], values[1]), -1) << name;
+    version2.shape.is_gptq_v2 = true;
+    EXPECT_EQ(FirstDifference(values[1], reference::GptqValues(version2.tensors, version2.shape)), -1) << name;
+  }
 }
 
 TEST(Formats, SymmetricGptqHasNoOffsets) {

@@ -19,6 +19,7 @@ class ForwardingBackend : public kernels::Backend {
 
   std::string Describe() const override { return backend_->Describe(); }
   bool is_asynchronous() const override { return backend_->is_asynchronous(); }
+  kernels::ModelBounds model_bounds() const override { return backend_->model_bounds(); }
   kernels::Buffer Allocate(size_t num_bytes) override { return backend_->Allocate(num_bytes); }
   void Copy(void* to, const void* from, size_t num_bytes, kernels::CopyKind kind) override {
     backend_->Copy(to, from, num_bytes, kind);

@@ -238,6 +238,50 @@ TEST_F(CudaTransformer, ForgetsPassesThatCapturedOtherLayers) {
   EXPECT_EQ(decode({1, 2}), 2) << "the first recordings are gone";
 }
 
+// The second of two ranks, which gets nothing from the first.
+class DeafCommunicator final : public kernels::Communicator {
+ public:
+  int rank() const override { return 1; }
+  int num_ranks() const override { return 2; }
+  bool is_recordable() const override { return true; }
+  void AllGather(void* /*pieces*/, size_t /*num_bytes*/) override {}
+  void GatherToFirst(void* /*pieces*/, size_t /*num_bytes*/) override {}
+};
+
+// All ranks must record at the same time, also those that keep no states.
+TEST_F(CudaTransformer, ALaterRankForgetsItsPassesWithTheFirst) {
+  int num_embeds = 0;
+  CountingBackend backend(kernels::cuda::MakeBackend({.device = "cuda"}).backend, &num_embeds);
+  DeafCommunicator communicator;
+  const std::string directory = SourcePath("tests/cases/models/mistral-window");
+  const ModelConfig config = LoadModelConfig(directory).value();
+  const weights::Checkpoint checkpoint = weights::Checkpoint::Open(directory).value();
+  WeightReader reader({});
+  TransformerRank rank(config, LoadWeights(config, checkpoint, backend, reader, {.rank = 1, .num_ranks = 2}).value(),
+                       {.backend = &backend, .communicator = &communicator},
+                       {.max_rows = 96, .max_logit_rows = 96, .max_positions = 256});
+  kernels::KvCacheView kv = rank.KvShape(16);
+  const kernels::Buffer memory = backend.Allocate(kv.num_bytes());
+  kv.data = memory.get();
+  const std::vector<int32_t> block_table = Iota(0, 16), chain = testing::RandomTokens(20, config.vocab_size, 1);
+  const auto num_enqueued = [&](std::vector<int32_t> captured) {
+    rank.Capture(captured);
+    const int before = num_embeds;
+    for (int pass = 0; pass < 3; ++pass) {
+      ForwardBatch batch;
+      AppendSegment({.block_table = block_table, .chain = chain}, &batch);
+      batch.logit_rows = {19};
+      rank.Forward(batch, kv);
+      backend.Synchronize();
+    }
+    return num_embeds - before;
+  };
+  EXPECT_EQ(num_enqueued({}), 2);
+  EXPECT_EQ(num_enqueued({}), 0);
+  EXPECT_EQ(num_enqueued({1}), 2);
+  EXPECT_EQ(num_enqueued({}), 2) << "the first recordings are gone";
+}
+
 // Attention launches blocks for every segment that a recording has space for.
 TEST_F(CudaTransformer, RecordsASingleSequenceWithFewSpareSegments) {
   std::set<int32_t> counts;
