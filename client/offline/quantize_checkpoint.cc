@@ -5,10 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/offline/output_folder.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
@@ -171,8 +172,8 @@ bool KeepsItsMeaning(const weights::Checkpoint& checkpoint, const model::WeightN
   return again.ok() && again->format == found.format;
 }
 
-// The matrices of the layers, and the head if it is asked for. Then the embedding and the head as bf16, if they are
-// quantised and would be read in another way. Then every tensor that none of these reads.
+// The matrices of the layers, and the head if it is asked for. Then the embedding, the head and the routers as bf16, if
+// they are quantised and would be read in another way. Then every tensor that none of these reads.
 absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint, const model::ModelConfig& config,
                                           const QuantizeOptions& options) {
   const model::ModelWeightNames names = model::NameWeights(config);
@@ -181,7 +182,11 @@ absl::StatusOr<std::vector<Item>> ItemsOf(const weights::Checkpoint& checkpoint,
     for (model::WeightName& weight : model::ListMatrices(layer)) matrices.emplace_back(std::move(weight), options.bits);
   }
   if (options.head_bits != 0) matrices.emplace_back(names.head, options.head_bits);
-  for (const model::WeightName& weight : {names.embed, names.head}) {
+  std::vector<model::WeightName> kept = {names.embed, names.head};
+  for (const model::LayerWeightNames& layer : names.layers) {
+    if (layer.router) kept.push_back(*layer.router);
+  }
+  for (const model::WeightName& weight : kept) {
     const auto has_its_name = [&](const auto& matrix) { return matrix.first.name == weight.name; };
     if (std::ranges::none_of(matrices, has_its_name)) matrices.emplace_back(weight, 0);
   }
@@ -217,13 +222,6 @@ std::vector<std::span<const Item>> Files(std::span<const Item> items, int64_t ma
   }
   files.push_back(items.subspan(begin));
   return files;
-}
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
 }
 
 Json Group(const char* target, int bits, int64_t group_size) {
@@ -262,42 +260,90 @@ Json QuantizationConfigOf(const QuantizeOptions& options, std::span<const Item> 
           {"kv_cache_scheme", nullptr}};
 }
 
-bool HoldsWeights(const fs::path& file) {
-  static const std::set<std::string> kExtensions = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"};
-  const std::string name = file.filename();
-  return kExtensions.contains(file.extension()) || name.ends_with(".index.json");
+// The names of a folder's files, and of links to files.
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unseen;
+    const fs::file_type type = entry->status(unseen).type();
+    if (type == fs::file_type::none) {
+      return absl::ErrnoToStatus(unseen.value(), absl::StrCat("cannot look at ", entry->path().string()));
+    }
+    if (type == fs::file_type::regular) names.push_back(entry->path().filename().string());
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot list ", folder));
+  return names;
 }
 
-// config.json comes last: without it nothing opens what an interrupted run has left.
-absl::Status WriteOtherFiles(const QuantizeOptions& options, std::span<const Item> items) {
+bool HoldsWeights(const std::string& name) {
+  static const std::set<std::string> kExtensions = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"};
+  return kExtensions.contains(fs::path(name).extension()) || name.ends_with(".index.json");
+}
+
+// The files to copy, by their names in the input: all that are not written anew, and chat templates.
+absl::StatusOr<std::map<std::string, base::MappedFile>> OpenOtherFiles(const std::string& input) {
   static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json",
                                                   "quantization_config.json", "hf_quant_config.json"};
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(options.input, error)) {
-    const fs::path name = entry.path().filename();
-    if (!entry.is_regular_file() || HoldsWeights(name) || kReplaced.contains(name)) continue;
-    fs::copy_file(entry, fs::path(options.output) / name, error);
-    if (error) return absl::UnavailableError(absl::StrCat(entry.path().string(), ": ", error.message()));
+  constexpr const char* kTemplates = "additional_chat_templates";
+  FT_ASSIGN_OR_RETURN(std::vector<std::string> names, ListFiles(input));
+  std::erase_if(names, [](const std::string& name) { return HoldsWeights(name) || kReplaced.contains(name); });
+  std::error_code ignored;
+  if (fs::is_directory(fs::path(input) / kTemplates, ignored)) {
+    FT_ASSIGN_OR_RETURN(const std::vector<std::string> templates, ListFiles(absl::StrCat(input, "/", kTemplates)));
+    for (const std::string& name : templates) {
+      if (name.ends_with(".jinja")) names.push_back(absl::StrCat(kTemplates, "/", name));
+    }
   }
+  std::map<std::string, base::MappedFile> files;
+  for (const std::string& name : names) {
+    FT_ASSIGN_OR_RETURN(base::MappedFile file, base::MappedFile::Open(absl::StrCat(input, "/", name)));
+    files.emplace(name, std::move(file));
+  }
+  return files;
+}
+
+absl::StatusOr<std::string> MakeConfig(const QuantizeOptions& options, std::span<const Item> items) {
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(options.input + "/config.json"));
   FT_ASSIGN_OR_RETURN(Json config, base::ParseOrderedJson(text, options.input + "/config.json"));
   config.erase("compression_config");
   const auto text_config = config.find("text_config");
   if (text_config != config.end() && text_config->is_object()) text_config->erase("quantization_config");
   config["quantization_config"] = QuantizationConfigOf(options, items);
-  return WriteText(options.output + "/config.json", config.dump(2) + "\n");
-}
-
-absl::Status MakeOutput(const std::string& directory) {
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
-  if (fs::is_empty(directory, error)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(directory, ": expected a new or an empty directory"));
+  return config.dump(2) + "\n";
 }
 
 std::string FileName(size_t i, size_t num_files) {
   return num_files == 1 ? "model.safetensors" : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, num_files);
+}
+
+absl::StatusOr<QuantizedSize> WriteWeights(const QuantizeOptions& options, std::span<const Item> items,
+                                           OutputFolder& output,
+                                           const std::function<void(int64_t, int64_t)>& progress) {
+  QuantizedSize size;
+  int64_t num_bytes = 0;
+  for (const Item& item : items) num_bytes += item.num_bytes();
+  const std::vector<std::span<const Item>> files = Files(items, options.max_file_bytes);
+  std::map<std::string, std::string> file_by_tensor;
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::vector<TensorHeader> headers;
+    for (const Item& item : files[i]) headers.insert(headers.end(), item.headers.begin(), item.headers.end());
+    const std::string name = FileName(i, files.size());
+    for (const TensorHeader& header : headers) file_by_tensor[header.name] = name;
+    FT_ASSIGN_OR_RETURN(SafetensorsWriter file, SafetensorsWriter::Create(output.Add(name), headers));
+    for (const Item& item : files[i]) {
+      FT_RETURN_IF_ERROR(item.copied != nullptr ? file.Append(item.copied->bytes)
+                                                : WriteMatrix(item, options.group_size, file));
+      size.num_matrices += item.bits != 0 ? 1 : 0;
+      size.num_bytes_after += item.num_bytes();
+      progress(size.num_bytes_after, num_bytes);
+    }
+    FT_RETURN_IF_ERROR(file.Finish());
+  }
+  if (files.size() == 1) return size;
+  const Json index = {{"metadata", {{"total_size", num_bytes}}}, {"weight_map", file_by_tensor}};
+  FT_RETURN_IF_ERROR(output.Write("model.safetensors.index.json", index.dump(2) + "\n"));
+  return size;
 }
 
 }  // namespace
@@ -318,33 +364,16 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
                      "--head_quantization of a server quantises it at load"));
   }
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
-  FT_RETURN_IF_ERROR(MakeOutput(options.output));
-
-  QuantizedSize size = {.num_bytes_before = static_cast<int64_t>(checkpoint.num_bytes())};
-  int64_t num_bytes = 0;
-  for (const Item& item : items) num_bytes += item.num_bytes();
-  const std::vector<std::span<const Item>> files = Files(items, options.max_file_bytes);
-  std::map<std::string, std::string> file_by_tensor;
-  for (size_t i = 0; i < files.size(); ++i) {
-    std::vector<TensorHeader> headers;
-    for (const Item& item : files[i]) headers.insert(headers.end(), item.headers.begin(), item.headers.end());
-    const std::string name = FileName(i, files.size());
-    for (const TensorHeader& header : headers) file_by_tensor[header.name] = name;
-    FT_ASSIGN_OR_RETURN(SafetensorsWriter file, SafetensorsWriter::Create(options.output + "/" + name, headers));
-    for (const Item& item : files[i]) {
-      FT_RETURN_IF_ERROR(item.copied != nullptr ? file.Append(item.copied->bytes)
-                                                : WriteMatrix(item, options.group_size, file));
-      size.num_matrices += item.bits != 0 ? 1 : 0;
-      size.num_bytes_after += item.num_bytes();
-      progress(size.num_bytes_after, num_bytes);
-    }
-    FT_RETURN_IF_ERROR(file.Finish());
+  // Writing the weights takes long, so faults of all other files are found before.
+  FT_ASSIGN_OR_RETURN(const auto other_files, OpenOtherFiles(options.input));
+  FT_ASSIGN_OR_RETURN(const std::string new_config, MakeConfig(options, items));
+  FT_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(options.output));
+  FT_ASSIGN_OR_RETURN(QuantizedSize size, WriteWeights(options, items, output, progress));
+  size.num_bytes_before = static_cast<int64_t>(checkpoint.num_bytes());
+  for (const auto& [name, file] : other_files) {
+    FT_RETURN_IF_ERROR(output.Write(name, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}));
   }
-  if (files.size() > 1) {
-    const Json index = {{"metadata", {{"total_size", num_bytes}}}, {"weight_map", file_by_tensor}};
-    FT_RETURN_IF_ERROR(WriteText(options.output + "/model.safetensors.index.json", index.dump(2) + "\n"));
-  }
-  FT_RETURN_IF_ERROR(WriteOtherFiles(options, items));
+  FT_RETURN_IF_ERROR(output.Finish("config.json", new_config));
   return size;
 }
 

@@ -6,11 +6,12 @@
 //   FT_ASSIGN_OR_RETURN(const QuantizedSize size,
 //                       QuantizeCheckpoint({.input = "models/llama", .output = "models/llama-w4", .bits = 4}));
 //
-// The input may be quantised itself, in any form that the product reads. A quantised embedding or head stays as it is,
-// or becomes bf16 if it cannot be read without the input's declaration. Every other file of the input is copied, but
-// not weights in other forms. The memory needed is some rows of a matrix, and the scales of one. Errors:
+// The input may be quantised itself, in any form that the product reads. A quantised embedding, head or router stays as
+// it is, or becomes bf16 if it cannot be read without the input's declaration. Every other file of the input is copied,
+// and so are the chat templates in its folder additional_chat_templates, but not weights in other forms. The memory
+// needed is some rows of a matrix, and the scales of one. A run that fails leaves no file behind. Errors:
 // INVALID_ARGUMENT names a matrix whose inputs the group size does not divide, a matrix with a value that is not finite
-// as bf16, or an output that exists.
+// as bf16, or an output that exists; the system's name a file or a directory.
 #pragma once
 
 #include <cstdint>

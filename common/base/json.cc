@@ -2,6 +2,8 @@
 #include "common/base/json.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -39,12 +41,48 @@ absl::Status CheckShape(absl::string_view text, absl::string_view source, int ma
   return absl::OkStatus();
 }
 
+// Hears what the parser reads, and stops it at the first name that an object has twice. The library's other way to
+// follow a parser, a callback, visits all values of an object again for each object in it: quadratic time.
+class NameCheck : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const std::optional<std::string>& repeated() const { return repeated_; }
+
+  bool start_object(size_t) override {
+    open_.emplace_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (open_.back().insert(name).second) return true;
+    repeated_ = name;
+    return false;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+ private:
+  // The names so far, of each object that is open. No choice of names makes a tree slow.
+  std::vector<std::set<std::string>> open_;
+  std::optional<std::string> repeated_;
+};
+
 }  // namespace
 
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
-                                         const nlohmann::json::parser_callback_t& inspect) {
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source) {
   FT_RETURN_IF_ERROR(CheckShape(text, source, kAnyNames));
-  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), inspect, /*allow_exceptions=*/false);
+  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
   return json;
 }
@@ -55,6 +93,12 @@ absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, 
   auto json = nlohmann::ordered_json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
   return json;
+}
+
+std::optional<std::string> FindRepeatedName(absl::string_view text) {
+  NameCheck check;
+  nlohmann::json::sax_parse(text.begin(), text.end(), &check);
+  return check.repeated();
 }
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,9 +21,8 @@ namespace foretoken::base {
 // sequences, our limit, has some forty.
 inline constexpr int kMaxJsonDepth = 64;
 
-// `source` names the text in messages. `inspect` sees every event, as nlohmann::json::parse says; null: no inspection.
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source,
-                                         const nlohmann::json::parser_callback_t& inspect = nullptr);
+// `source` names the text in messages.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source);
 
 inline constexpr int kAnyNames = std::numeric_limits<int>::max();
 
@@ -30,6 +30,10 @@ inline constexpr int kAnyNames = std::numeric_limits<int>::max();
 // so that N names take the time of N^2: objects with more than `max_names` are refused.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source,
                                                         int max_names = kAnyNames);
+
+// The first name that one object of the text has twice, at any depth: ParseJson keeps the last of its values and does
+// not tell. Unset: there is none, or none before the place where the text stops being JSON.
+std::optional<std::string> FindRepeatedName(absl::string_view text);
 
 // Parses a whole file of at most kMaxReadBytes. Errors also as ReadFile.
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/chat/template_files.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -63,6 +65,26 @@ absl::Status ReadConfig(const std::string& path, const json& config, TemplateFil
   return Expected(path, "chat_template: expected a text or a list of named texts");
 }
 
+// Templates in files of their own replace all of those in tokenizer_config.json. If two files have the default one,
+// that in the folder counts.
+absl::Status ReadJinjaFiles(const std::string& directory, TemplateFiles& out) {
+  std::optional<std::string> standard, for_tools;
+  for (const auto& [name, to] : {std::pair("chat_template.jinja", &standard),
+                                 {"additional_chat_templates/default.jinja", &standard},
+                                 {"additional_chat_templates/tool_use.jinja", &for_tools}}) {
+    absl::StatusOr<std::string> text = gguf::ReadModelFile(directory, name);
+    if (text.ok()) {
+      *to = *std::move(text);
+    } else if (!absl::IsNotFound(text.status())) {
+      return text.status();
+    }
+  }
+  if (!standard && !for_tools) return absl::OkStatus();
+  out.standard = std::move(standard);
+  out.for_tools = std::move(for_tools);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<TemplateFiles> ReadTemplateFiles(const std::string& directory) {
@@ -75,13 +97,7 @@ absl::StatusOr<TemplateFiles> ReadTemplateFiles(const std::string& directory) {
   } else if (!absl::IsNotFound(config.status())) {
     return config.status();
   }
-  absl::StatusOr<std::string> text = gguf::ReadModelFile(directory, "chat_template.jinja");
-  if (text.ok()) {
-    files.standard = *std::move(text);
-    files.for_tools.reset();
-  } else if (!absl::IsNotFound(text.status())) {
-    return text.status();
-  }
+  FT_RETURN_IF_ERROR(ReadJinjaFiles(directory, files));
   if (files.standard) FT_RETURN_IF_ERROR(CheckLength(directory, *files.standard));
   if (files.for_tools) FT_RETURN_IF_ERROR(CheckLength(directory, *files.for_tools));
   return files;

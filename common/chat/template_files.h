@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a checkpoint's files say about chat: its templates, and the special tokens that templates may name.
 //
-// The template is chat_template.jinja, or else "chat_template" in tokenizer_config.json: a text, or a list of named
-// texts of which "default" and "tool_use" count. A GGUF file has them in its header.
+// Two templates count, "default" and "tool_use". They are files: chat_template.jinja, which is the default one, and
+// additional_chat_templates/NAME.jinja. If there is no such file, they stand in "chat_template" of
+// tokenizer_config.json: a text, which is the default one, or a list of named texts.
+// A GGUF file has them in its header.
 // Source: PreTrainedTokenizerBase.get_chat_template and special_tokens_map of Hugging Face transformers 4.57.
 #pragma once
 

@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 65535;    // the format's own limit
 constexpr size_t kMaxShownKeyBytes = 80;  // of a key
+// The longest lists have an element for each token, and no configuration may have a larger vocabulary.
+constexpr uint64_t kMaxElements = uint64_t{1} << 24;
 
 // Unset for strings and lists, and for numbers that no type has.
 std::optional<size_t> SizeOf(ValueType type) {
@@ -174,20 +176,35 @@ absl::StatusOr<std::optional<T>> Metadata::Optional(absl::string_view key) const
   return read;
 }
 
-template <typename T>
-absl::StatusOr<std::optional<std::vector<T>>> Metadata::OptionalList(absl::string_view key) const {
+absl::StatusOr<const Value*> Metadata::FindList(absl::string_view key) const {
   const auto found = values_.find(key);
-  if (found == values_.end()) return std::optional<std::vector<T>>();
+  if (found == values_.end()) return nullptr;
   const Value& value = found->second;
   if (!value.count) return Error(key, "expected a list, got a value of type ", Name(value.type));
-  ByteCursor cursor(value.bytes, path_);
+  if (*value.count > kMaxElements) {
+    return Error(key, "expected a list of at most ", kMaxElements, " elements, got ", *value.count);
+  }
+  return &value;
+}
+
+template <typename T>
+absl::StatusOr<std::optional<std::vector<T>>> Metadata::OptionalList(absl::string_view key) const {
+  FT_ASSIGN_OR_RETURN(const Value* const list, FindList(key));
+  if (list == nullptr) return std::optional<std::vector<T>>();
+  ByteCursor cursor(list->bytes, path_);
   std::vector<T> elements;
-  for (uint64_t i = 0; i < *value.count; ++i) {
-    std::optional<T> read = Read<T>(cursor, value.type);
-    if (!read) return Error(key, "element ", i, ": expected ", kExpected<T>, ", got ", Rejected<T>(value.type));
+  for (uint64_t i = 0; i < *list->count; ++i) {
+    std::optional<T> read = Read<T>(cursor, list->type);
+    if (!read) return Error(key, "element ", i, ": expected ", kExpected<T>, ", got ", Rejected<T>(list->type));
     elements.push_back(*std::move(read));
   }
   return elements;
+}
+
+absl::StatusOr<int64_t> Metadata::RequiredListSize(absl::string_view key) const {
+  FT_ASSIGN_OR_RETURN(const Value* const list, FindList(key));
+  if (list == nullptr) return Error(key, "is missing");
+  return static_cast<int64_t>(*list->count);
 }
 
 template absl::StatusOr<std::optional<bool>> Metadata::Optional(absl::string_view) const;

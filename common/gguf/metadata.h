@@ -6,7 +6,8 @@
 //   FT_ASSIGN_OR_RETURN(const auto tokens, metadata.RequiredList<std::string>("tokenizer.ggml.tokens"));
 //
 // T is bool, int64_t, double (finite) or std::string (well-formed UTF-8). A number may have any width in the file. A
-// 32-bit float reads as the shortest decimal number that rounds to it: 1e-5 is 0.00001, as in config.json.
+// 32-bit float reads as the shortest decimal number that rounds to it: 1e-5 is 0.00001, as in config.json. A list of
+// more than 2^24 elements is refused before one of them is read.
 // Errors: INVALID_ARGUMENT with the file, the key, the expected and the given value.
 #pragma once
 
@@ -78,6 +79,8 @@ class Metadata {
   absl::StatusOr<std::vector<T>> RequiredList(absl::string_view key) const {
     return Present(key, OptionalList<T>(key));
   }
+  // The number of a list's elements, without a look at them.
+  absl::StatusOr<int64_t> RequiredListSize(absl::string_view key) const;
 
   // INVALID_ARGUMENT "<file>: <key>: <problem>".
   template <typename... Parts>
@@ -86,6 +89,7 @@ class Metadata {
   }
 
  private:
+  absl::StatusOr<const Value*> FindList(absl::string_view key) const;  // null: there is none
   template <typename T>
   absl::StatusOr<T> Present(absl::string_view key, absl::StatusOr<std::optional<T>> value) const {
     if (!value.ok()) return value.status();

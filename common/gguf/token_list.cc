@@ -65,7 +65,7 @@ absl::StatusOr<TokenizerModel> ReadTokenizerModel(const Metadata& metadata) {
 
 absl::StatusOr<SpecialIds> ReadSpecialIds(const Metadata& metadata) {
   FT_ASSIGN_OR_RETURN(const TokenizerModel model, ReadTokenizerModel(metadata));
-  FT_ASSIGN_OR_RETURN(const std::vector<std::string> tokens, metadata.RequiredList<std::string>(kTokens));
+  FT_ASSIGN_OR_RETURN(const int64_t num_tokens, metadata.RequiredListSize(kTokens));
   SpecialIds ids;
   if (model == TokenizerModel::kSentencePiece) ids = {.bos = 1, .eos = 2, .unknown = 0};
   for (const auto& [name, id] : {std::pair("bos", &ids.bos),
@@ -78,8 +78,8 @@ absl::StatusOr<SpecialIds> ReadSpecialIds(const Metadata& metadata) {
     const std::string key = absl::StrCat("tokenizer.ggml.", name, "_token_id");
     FT_ASSIGN_OR_RETURN(const auto given, metadata.Optional<int64_t>(key));
     if (given) *id = *given;
-    if (id->has_value() && (**id < 0 || **id >= static_cast<int64_t>(tokens.size()))) {
-      return metadata.Error(key, "expected an id below the number of tokens ", tokens.size(), ", got ", **id);
+    if (id->has_value() && (**id < 0 || **id >= num_tokens)) {
+      return metadata.Error(key, "expected an id below the number of tokens ", num_tokens, ", got ", **id);
     }
   }
   return ids;

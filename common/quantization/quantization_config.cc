@@ -21,10 +21,19 @@ namespace {
 using model::JsonFields;
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;  // of groups and blocks
+// Different sizes in one file. Every layer may name another one, and every matrix looks through all of them.
+constexpr size_t kMaxSizes = 64;
 
+// Adds what the field says. `key` is its name.
 template <typename T>
-void AddOnce(std::vector<T>& list, T value) {
-  if (std::ranges::find(list, value) == list.end()) list.push_back(value);
+absl::Status AddOnce(const JsonFields& fields, const char* key, std::vector<T>& list, T value) {
+  if (std::ranges::find(list, value) != list.end()) return absl::OkStatus();
+  if (list.size() == kMaxSizes) {
+    return fields.Error(key, "expects at most ", kMaxSizes,
+                        " different values in all, got one more: ", fields.Text(key));
+  }
+  list.push_back(value);
+  return absl::OkStatus();
 }
 
 // Refuses a string that is not among `readable`; an absent one passes.
@@ -42,8 +51,7 @@ absl::Status AddGroupSize(const JsonFields& fields, const char* key, Quantizatio
   if (*size < 1 || *size > kMaxSize) {
     return fields.Error(key, "expects -1 or an integer from 1 to ", kMaxSize, ", got ", *size);
   }
-  AddOnce(config.group_sizes, *size);
-  return absl::OkStatus();
+  return AddOnce(fields, key, config.group_sizes, *size);
 }
 
 absl::Status AddBlockSize(const JsonFields& fields, const char* key, QuantizationConfig& config) {
@@ -53,8 +61,7 @@ absl::Status AddBlockSize(const JsonFields& fields, const char* key, Quantizatio
   if (sizes->size() != 2 || !std::ranges::all_of(*sizes, is_size)) {
     return fields.Error(key, "expects two integers from 1 to ", kMaxSize, ", got ", fields.Text(key));
   }
-  AddOnce(config.block_sizes, {.outputs = (*sizes)[0], .inputs = (*sizes)[1]});
-  return absl::OkStatus();
+  return AddOnce(fields, key, config.block_sizes, {.outputs = (*sizes)[0], .inputs = (*sizes)[1]});
 }
 
 absl::Status ReadGptq(const JsonFields& fields, QuantizationConfig& config) {
@@ -136,7 +143,7 @@ absl::Status ReadWeights(const JsonFields& weights, QuantizationConfig& config) 
     if (bits < 1 || bits > 8) {
       return weights.Error("num_bits", "expects 1 to 8, got ", bits, ": the model is needed with so few bits");
     }
-    AddOnce(config.bits, static_cast<int>(bits));
+    FT_RETURN_IF_ERROR(AddOnce(weights, "num_bits", config.bits, static_cast<int>(bits)));
   } else if (type != "float" || (bits != 4 && bits != 8)) {
     return weights.Error("type", "expects int, or float of 8 or 4 bits, got ", weights.Text("type"), " of ", bits,
                          " bits: the model is needed in one of these types");

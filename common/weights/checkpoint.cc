@@ -258,9 +258,12 @@ absl::StatusOr<kernels::ConstTensorView> Checkpoint::Find(absl::string_view name
     return absl::InvalidArgumentError(absl::StrCat(where, ": expected shape [", absl::StrJoin(expected_dims, ", "),
                                                    "], got [", absl::StrJoin(tensor.shape, ", "), "]"));
   }
+  // The format allows any place. A copy would take memory, and in such a file often that of all tensors.
   if (reinterpret_cast<uintptr_t>(tensor.bytes.data()) % kernels::SizeOf(*dtype) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": its bytes lie at no multiple of ", kernels::SizeOf(*dtype), " in the file"));
+    return absl::InvalidArgumentError(absl::StrCat(where, ": its bytes lie at no multiple of ", kernels::SizeOf(*dtype),
+                                                   " in the file. Load the file with load_file of the safetensors "
+                                                   "package and save it with save_file, which aligns "
+                                                   "all tensors"));
   }
   return kernels::ConstTensorView{.data = tensor.bytes.data(), .dtype = *dtype, .shape = expected_shape};
 }

@@ -2,10 +2,8 @@
 #include "common/weights/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -39,22 +37,13 @@ std::optional<uint64_t> ItemBytes(absl::string_view dtype) {
   return std::nullopt;
 }
 
-// The JSON library keeps the last of two equal keys. A file with two tensors of one name is damaged, so equal keys must
-// be found.
+// A file with two tensors of one name is damaged.
 absl::StatusOr<json> ParseHeader(absl::string_view text, absl::string_view path) {
-  std::array<std::unordered_set<std::string>, 2> keys_by_depth;  // of the header, and of one entry
-  std::optional<std::string> duplicate;
-  const auto inspect = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start && depth < 2) keys_by_depth[static_cast<size_t>(depth)].clear();
-    if (event == json::parse_event_t::key && depth <= 2) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_by_depth[static_cast<size_t>(depth) - 1].insert(key).second && !duplicate) duplicate = key;
-    }
-    return true;
-  };
-  FT_ASSIGN_OR_RETURN(json header, base::ParseJson(text, absl::StrCat(path, ": the header"), inspect));
+  FT_ASSIGN_OR_RETURN(json header, base::ParseJson(text, absl::StrCat(path, ": the header")));
   if (!header.is_object()) return Damaged(path, "the header is not a JSON object");
-  if (duplicate) return Damaged(path, "the header names ", *duplicate, " twice");
+  if (const auto repeated = base::FindRepeatedName(text)) {
+    return Damaged(path, "the header names ", *repeated, " twice");
+  }
   return header;
 }
 

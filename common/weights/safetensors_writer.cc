@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/weights/safetensors_writer.h"
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/check.h"
 #include "nlohmann/json.hpp"
@@ -21,27 +20,21 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& p
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
-  SafetensorsWriter writer(path, begin);
-  writer.file_.write(reinterpret_cast<const char*>(&length), sizeof(length)) << text;
-  FT_RETURN_IF_ERROR(writer.Check());
-  return writer;
+  FT_ASSIGN_OR_RETURN(base::OutputFile file, base::OutputFile::Create(path));
+  FT_RETURN_IF_ERROR(file.Append({reinterpret_cast<const char*>(&length), sizeof(length)}));
+  FT_RETURN_IF_ERROR(file.Append(text));
+  return SafetensorsWriter(std::move(file), begin);
 }
 
 absl::Status SafetensorsWriter::Append(std::span<const std::byte> bytes) {
   FT_CHECK(bytes.size() <= num_missing_bytes_);
   num_missing_bytes_ -= bytes.size();
-  file_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  return Check();
+  return file_.Append({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 absl::Status SafetensorsWriter::Finish() {
   FT_CHECK(num_missing_bytes_ == 0);
-  file_.close();
-  return Check();
-}
-
-absl::Status SafetensorsWriter::Check() const {
-  return file_ ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path_, ": cannot be written"));
+  return file_.Finish();
 }
 
 }  // namespace foretoken::weights

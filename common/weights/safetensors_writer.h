@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one safetensors file, tensor by tensor, so that only a part of a tensor has to be in memory.
+// Writes one safetensors file, tensor by tensor, so that only a part of a tensor has to be in memory. A file that is
+// not finished is removed again.
 //
 //   FT_ASSIGN_OR_RETURN(SafetensorsWriter writer, SafetensorsWriter::Create(path, tensors));
 //   FT_RETURN_IF_ERROR(writer.Append(bytes));  // the tensors' bytes, in the order of `tensors`, in pieces of any size
-//   FT_RETURN_IF_ERROR(writer.Finish());
+//   FT_RETURN_IF_ERROR(writer.Finish());       // they are on the disk
 //
-// Errors: UNAVAILABLE names a file that cannot be written. A wrong number of bytes is our own bug and ends the process.
+// Errors: the system's, with the path. A wrong number of bytes is our own bug and ends the process.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/output_file.h"
 
 namespace foretoken::weights {
 
@@ -35,12 +37,9 @@ class SafetensorsWriter {
   absl::Status Finish();
 
  private:
-  SafetensorsWriter(std::string path, size_t num_bytes)
-      : path_(std::move(path)), file_(path_, std::ios::binary | std::ios::trunc), num_missing_bytes_(num_bytes) {}
-  absl::Status Check() const;
+  SafetensorsWriter(base::OutputFile file, size_t num_bytes) : file_(std::move(file)), num_missing_bytes_(num_bytes) {}
 
-  std::string path_;
-  std::ofstream file_;
+  base::OutputFile file_;
   size_t num_missing_bytes_;
 };
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "kernels/dtype.h"
 
@@ -68,6 +69,10 @@ absl::StatusOr<MarkovForm> ResolveMarkovForm(const model::JsonFields& config, co
   }
   if (!rank.has_value() && tensors.Contains(kByToken)) {
     FT_ASSIGN_OR_RETURN(const Shape shape, tensors.ShapeOf(kByToken, 2));
+    if (shape[1] < 1 || shape[1] > kMaxRank) {  // a tensor without rows has no bytes, however many columns it states
+      return absl::InvalidArgumentError(absl::StrCat(tensors.directory(), ": tensor ", kByToken, ": expected 1 to ",
+                                                     kMaxRank, " columns, got [", shape[0], ", ", shape[1], "]"));
+    }
     form.rank = shape[1];
   }
   return form;

@@ -47,7 +47,7 @@ struct MarkovForm {
 };
 
 // The type and the rank by the keys `markov_rank` and `markov_head_type`, or else by the tensors that the file has.
-// INVALID_ARGUMENT: an unknown type.
+// INVALID_ARGUMENT: an unknown type, or a rank out of bounds.
 absl::StatusOr<MarkovForm> ResolveMarkovForm(const model::JsonFields& config, const std::optional<int64_t>& rank,
                                              const std::optional<std::string>& type, const DrafterTensors& tensors);
 

@@ -71,11 +71,14 @@ absl::StatusOr<std::set<std::string>> FilesOf(const std::string& directory) {
        {"tokenizer_config.json", "config.json", "generation_config.json", "special_tokens_map.json"}) {
     if (IsFile(absl::StrCat(directory, "/", name))) names.insert(name);
   }
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".jinja" && IsFile(entry.path())) names.insert(entry.path().filename().string());
+  for (const std::string folder : {"", "additional_chat_templates/"}) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat(directory, "/", folder), error)) {
+      if (entry.path().extension() != ".jinja" || !IsFile(entry.path())) continue;
+      names.insert(folder + entry.path().filename().string());
+    }
+    if (error && folder.empty()) return absl::NotFoundError(absl::StrCat(directory, ": ", error.message()));
   }
-  if (error) return absl::NotFoundError(absl::StrCat(directory, ": ", error.message()));
   return names;
 }
 

@@ -176,6 +176,7 @@ inline constexpr Family kFamilies[] = {
      .rms_norm_eps = 1e-5,
      .bos_token_id = 1,
      .eos_token_id = 2,
+     .rope_theta = 1e6,
      .windows = WindowRule::kAll,
      .window = std::nullopt,
      .experts = ExpertRule::kMixtral,

@@ -20,7 +20,10 @@
 #include "common/model/model_weights.h"
 #include "common/model/weight_digest.h"
 #include "common/weights/checkpoint.h"
+#include "common/weights/safetensors.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/cases/random_values.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/testing/models/append_tensor.h"
 #include "tests/testing/models/decode_by_hand.h"
 #include "tests/testing/models/loaded_model.h"
@@ -31,6 +34,7 @@
 namespace foretoken::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr const char* kText =
@@ -202,6 +206,97 @@ TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedHead) {
   EXPECT_EQ(checkpoint->FindStored("lm_head.qweight"), nullptr);
   const std::string config = base::ReadFile(quantized.path() + "/config.json").value();
   EXPECT_THAT(nlohmann::json::parse(config)["quantization_config"]["ignore"], ::testing::Contains("lm_head"));
+}
+
+// A model with quantised routers, and the same with the bf16 of their values.
+struct RouterTwins {
+  testing::TempDir quantized, plain;
+
+  explicit RouterTwins(const testing::QuantizedFormat& format) {
+    const std::string model = TinyModel("qwen3-moe");
+    auto config = base::ReadJson(model + "/config.json").value();
+    const auto file = weights::SafetensorsFile::Open(model + "/model.safetensors").value();
+    testing::RawTensors quantized_tensors;
+    for (const auto& [name, tensor] : file.tensors()) {
+      const auto* const bytes = reinterpret_cast<const char*>(tensor.bytes.data());
+      quantized_tensors[name] = {
+          .dtype = tensor.dtype, .shape = tensor.shape, .bytes = std::string(bytes, tensor.bytes.size())};
+    }
+    testing::RawTensors plain_tensors = quantized_tensors;
+    testing::RandomValues random(1);
+    for (int layer = 0; layer < config["num_hidden_layers"]; ++layer) {
+      const std::string name = absl::StrCat("model.layers.", layer, ".mlp.gate");
+      const std::vector<int64_t> shape = file.tensors().at(name + ".weight").shape;
+      const testing::QuantizedLayer router = format.make(shape[0], shape[1], random);
+      plain_tensors[name + ".weight"] = testing::AsBf16(router);
+      quantized_tensors.erase(name + ".weight");
+      testing::AddLayer(name, router.tensors, quantized_tensors);
+    }
+    plain.Write("config.json", config.dump());
+    plain.Write("model.safetensors", testing::SafetensorsOf(plain_tensors));
+    config["quantization_config"] = format.config;
+    quantized.Write("config.json", config.dump());
+    quantized.Write("model.safetensors", testing::SafetensorsOf(quantized_tensors));
+  }
+};
+
+TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedRouter) {
+  const RouterTwins twins(Format("gptq_4_v2"));
+  const testing::TempDir quantized, plain;
+  ASSERT_TRUE(Quantize({.input = twins.quantized.path(), .output = quantized.path(), .bits = 8}).ok());
+  ASSERT_TRUE(Quantize({.input = twins.plain.path(), .output = plain.path(), .bits = 8}).ok());
+  EXPECT_TRUE(testing::SameBits(Logits(quantized.path()), Logits(plain.path())));
+  const auto checkpoint = weights::Checkpoint::Open(quantized.path());
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  EXPECT_NE(checkpoint->FindStored("model.layers.0.mlp.gate.weight"), nullptr);
+  EXPECT_EQ(checkpoint->FindStored("model.layers.0.mlp.gate.qweight"), nullptr);
+}
+
+// Which template a conversation with tools gets depends on a file in a folder.
+TEST(QuantizeCheckpoint, CopiesFurtherChatTemplates) {
+  const testing::TempDir input, output;
+  input.CopyFrom(TinyModel("llama-yarn"));
+  std::filesystem::create_directory(input.path() + "/additional_chat_templates");
+  input.Write("additional_chat_templates/tool_use.jinja", "tools");
+  input.Write("additional_chat_templates/notes.txt", "x");
+  std::filesystem::create_directory(input.path() + "/onnx");
+  std::filesystem::create_symlink("nowhere", input.path() + "/dangling");
+  const auto size = Quantize({.input = input.path(), .output = output.path()});
+  ASSERT_TRUE(size.ok()) << size.status();
+  const std::string folder = output.path() + "/additional_chat_templates";
+  EXPECT_EQ(base::ReadFile(folder + "/tool_use.jinja").value(), "tools");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/notes.txt"));
+  EXPECT_FALSE(std::filesystem::exists(output.path() + "/onnx"));
+}
+
+TEST(QuantizeCheckpoint, NamesAFileThatCannotBeLookedAtBeforeItWritesAny) {
+  const testing::TempDir input, output;
+  input.CopyFrom(TinyModel("llama-yarn"));
+  std::filesystem::create_symlink("loop", input.path() + "/loop");
+  const auto size = Quantize({.input = input.path(), .output = output.path() + "/new"});
+  EXPECT_THAT(size.status().ToString(),
+              HasSubstr("cannot look at " + input.path() + "/loop: Too many levels of symbolic links"));
+  EXPECT_FALSE(std::filesystem::exists(output.path() + "/new"));
+}
+
+TEST(QuantizeCheckpoint, CanRunAgainAfterTheDiskWasFull) {
+  const testing::TempDir input, output;
+  input.CopyFrom(TinyModel("llama-yarn"));
+  std::filesystem::create_directory(input.path() + "/additional_chat_templates");
+  input.Write("additional_chat_templates/tool_use.jinja", std::string(2'000'000, 'x'));
+  const std::string existing = output.path(), created = output.path() + "/new";
+  for (const auto& [max_bytes, name] : {std::pair(30'000, ".safetensors"), {1'000'000, "tool_use.jinja"}}) {
+    for (const std::string& directory : {created, existing}) {
+      const testing::FileSizeLimit limit(max_bytes);
+      const auto size = Quantize({.input = input.path(), .output = directory, .max_file_bytes = 20'000});
+      EXPECT_THAT(size.status().ToString(), HasSubstr(absl::StrCat(directory, "/")));
+      EXPECT_THAT(size.status().ToString(), AllOf(HasSubstr(name), HasSubstr("File too large")));
+      EXPECT_FALSE(std::filesystem::exists(created));
+      EXPECT_TRUE(std::filesystem::is_empty(existing));
+    }
+  }
+  const auto size = Quantize({.input = input.path(), .output = existing, .max_file_bytes = 20'000});
+  EXPECT_TRUE(size.ok()) << size.status();
 }
 
 // A stored matrix of Phi-3 is three matrices of the layer, and a server digests each stored row once.

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,13 @@ TEST(ParseJson, NamesTheSourceOfTextThatIsNotJson) {
   for (const char* text : {"", "{", "]", "]]:", "\"", "\"\\", "[1,]"}) {
     EXPECT_EQ(ParseJson(text, "x.json").status(), absl::InvalidArgumentError("x.json: not valid JSON")) << text;
   }
+}
+
+TEST(FindRepeatedName, FindsANameThatOneObjectHasTwice) {
+  EXPECT_EQ(FindRepeatedName(R"({"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}]})"), std::nullopt);
+  EXPECT_EQ(FindRepeatedName(R"({"a":1,"b":2,"\u0061":3})"), "a");
+  EXPECT_EQ(FindRepeatedName(R"({"a":[{"b":{"c":1,"c":1}}]})"), "c");
+  for (const char* text : {"", "{", "7", "[]", "}{"}) EXPECT_EQ(FindRepeatedName(text), std::nullopt) << text;
 }
 
 std::string ObjectOf(int num_names) {

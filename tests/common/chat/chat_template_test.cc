@@ -4,6 +4,7 @@
 // Hugging Face's own renders of known templates are compared by hugging_face.sh.
 #include "common/chat/chat_template.h"
 
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -246,6 +247,30 @@ TEST(ChatTemplate, TakesTheNamedTemplateForTools) {
   dir.Write("tokenizer_config.json", R"({"chat_template": 5})");
   EXPECT_THAT(std::string(ReadTemplateFiles(dir.path()).status().message()),
               HasSubstr("tokenizer_config.json: chat_template: expected a text or a list of named texts"));
+}
+
+// As save_pretrained of transformers 4.57 writes named templates.
+TEST(ChatTemplate, TakesTheTemplateForToolsFromItsOwnFile) {
+  const testing::TempDir dir;
+  dir.Write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "old plain"},
+                                                           {"name": "tool_use", "template": "old tools"}]})");
+  dir.Write("chat_template.jinja", "plain");
+  EXPECT_EQ(RenderFrom(dir.path(), {.tools = OrderedJson::array()}), "plain");
+  std::filesystem::create_directory(dir.path() + "/additional_chat_templates");
+  dir.Write("additional_chat_templates/tool_use.jinja", "tools");
+  dir.Write("additional_chat_templates/rag.jinja", "other");
+  EXPECT_EQ(RenderFrom(dir.path()), "plain");
+  EXPECT_EQ(RenderFrom(dir.path(), {.tools = OrderedJson::array()}), "tools");
+}
+
+TEST(ChatTemplate, TakesTheDefaultTemplateFromTheFolderOfOthers) {
+  const testing::TempDir dir;
+  std::filesystem::create_directory(dir.path() + "/additional_chat_templates");
+  dir.Write("additional_chat_templates/default.jinja", "plain");
+  EXPECT_EQ(RenderFrom(dir.path()), "plain");
+  dir.Write("additional_chat_templates/tool_use.jinja", std::string(kMaxTemplateBytes + 1, 'x'));
+  EXPECT_THAT(std::string(ReadTemplateFiles(dir.path()).status().message()),
+              HasSubstr("expected a chat template of at most 1048576 bytes, got 1048577"));
 }
 
 }  // namespace

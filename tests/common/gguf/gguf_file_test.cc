@@ -10,8 +10,10 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/gguf/gguf_model.h"
 #include "common/gguf/model_files.h"
+#include "common/gguf/token_list.h"
 #include "common/model/config/config.h"
 #include "common/model/model_weights.h"
 #include "common/tokenizer/tokenizer.h"
@@ -73,6 +75,29 @@ TEST(GgufFile, KeysOfAnotherTypeAreRefused) {
   EXPECT_THAT(content.metadata.Required<bool>("a.number").status().ToString(), HasSubstr("expected true or false"));
   EXPECT_THAT(content.metadata.RequiredList<int64_t>("a.number").status().ToString(), HasSubstr("expected a list"));
   EXPECT_THAT(content.metadata.Required<double>("a.none").status().ToString(), HasSubstr("a.none: is missing"));
+}
+
+// Each element takes many times its one byte in the memory of a server.
+TEST(GgufFile, ListsLongerThanAnyVocabularyAreRefused) {
+  constexpr uint64_t kTooMany = (uint64_t{1} << 24) + 1;
+  const std::string list =
+      GgufWriter::BytesOf(uint32_t{0}) + GgufWriter::BytesOf(kTooMany) + std::string(kTooMany, '\1');
+  constexpr const char* kRefusal = ": expected a list of at most 16777216 elements, got 16777217";
+  GgufWriter many_tokens;
+  many_tokens.Add("tokenizer.ggml.model", std::string("gpt2"));
+  many_tokens.AddRaw("tokenizer.ggml.tokens", 9, list);
+  const std::string tokens = many_tokens.Bytes();
+  const GgufContent content = Read(tokens).value();
+  for (const absl::Status& status :
+       {ReadTokens(content.metadata).status(), ReadSpecialIds(content.metadata).status()}) {
+    EXPECT_THAT(status.ToString(), HasSubstr(absl::StrCat("x.gguf: tokenizer.ggml.tokens", kRefusal)));
+  }
+  GgufWriter many_kinds;
+  many_kinds.Add("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+  many_kinds.AddRaw("tokenizer.ggml.token_type", 9, list);
+  const std::string kinds = many_kinds.Bytes();
+  EXPECT_THAT(ReadTokens(Read(kinds)->metadata).status().ToString(),
+              HasSubstr(absl::StrCat("x.gguf: tokenizer.ggml.token_type", kRefusal)));
 }
 
 struct Fault {

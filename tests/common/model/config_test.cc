@@ -284,6 +284,12 @@ TEST(ModelConfig, NeutralValuesOfForeignFieldsAreAccepted) {
                   .ok());
 }
 
+TEST(RopeConfig, AnAbsentThetaIsThatOfTheFamily) {
+  EXPECT_EQ(ParseOrDie(Patched(R"({"rope_theta":null})")).rope.theta, 1e4);
+  EXPECT_EQ(ParseOrDie(With(kMixtral, R"("num_experts_per_tok":2,"rope_theta":null)")).rope.theta, 1e6);
+  EXPECT_EQ(ParseOrDie(With(kSmolLm3, R"("rope_theta":null)")).rope.theta, 2e6);
+}
+
 TEST(RopeConfig, EqualSettingsPerLayerTypeAreOne) {
   const char* nested = R"({"rope_theta":null,"rope_parameters":{
       "full_attention":{"rope_type":"linear","factor":2.0,"rope_theta":5e5},

@@ -142,6 +142,29 @@ TEST(QuantizationConfig, RefusesWhatIsNotReadInOneLine) {
   }
 }
 
+// Every layer of a hostile file could name a size of its own, and each is compared with all before it.
+TEST(QuantizationConfig, ReadsSixtyFourSizesAndNoMore) {
+  const auto read = [](int num_sizes) {
+    json declared = {{"quant_method", "auto-round"}, {"bits", 4}, {"extra_config", json::object()}};
+    for (int i = 1; i <= num_sizes; ++i) {
+      declared["extra_config"]["x" + std::to_string(i)] = {{"group_size", i}};
+      declared["extra_config"]["y" + std::to_string(i)] = {{"group_size", i}};
+    }
+    return ReadDeclared(declared.dump());
+  };
+  ASSERT_TRUE(read(64).ok()) << read(64).status();
+  EXPECT_EQ(read(64)->group_sizes.size(), 64);
+  EXPECT_EQ(read(65).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(read(65).status().message(),
+              HasSubstr(".group_size expects at most 64 different values in all, got one more: "));
+  json blocks = {{"quant_method", "compressed-tensors"}, {"config_groups", json::object()}};
+  for (int i = 1; i <= 65; ++i) {
+    blocks["config_groups"]["g" + std::to_string(i)]["weights"] = {{"block_structure", {i, 128}}};
+  }
+  EXPECT_THAT(ReadDeclared(blocks.dump()).status().message(),
+              HasSubstr(".weights.block_structure expects at most 64 different values in all, got one more: ["));
+}
+
 // Replaces, removes or moves one value somewhere in a declaration.
 void Mutate(testing::RandomValues& random, json& value) {
   if (value.is_structured() && !value.empty() && random.Coin(0.8)) {

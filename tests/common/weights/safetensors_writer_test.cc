@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "common/weights/safetensors.h"
+#include "tests/testing/file_size_limit.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::weights {
@@ -41,8 +44,22 @@ TEST(SafetensorsWriter, WritesWhatTheReaderReads) {
 
 TEST(SafetensorsWriter, NamesAFileThatCannotBeWritten) {
   const auto writer = SafetensorsWriter::Create("/nowhere/x.safetensors", {});
-  EXPECT_EQ(writer.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(writer.status().ToString(), HasSubstr("/nowhere/x.safetensors"));
+  EXPECT_EQ(writer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(writer.status().ToString(), HasSubstr("cannot create /nowhere/x.safetensors: No such file"));
+}
+
+TEST(SafetensorsWriter, NamesTheCauseWhereTheDiskIsFullAndLeavesNoFile) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/x.safetensors";
+  const testing::FileSizeLimit limit(5'000);
+  const std::vector<TensorHeader> headers = {{.name = "a", .dtype = "U8", .shape = {10'000}, .num_bytes = 10'000}};
+  {
+    auto writer = SafetensorsWriter::Create(path, headers);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    EXPECT_THAT(writer->Append(std::vector<std::byte>(10'000)).ToString(),
+                HasSubstr("cannot write " + path + ": File too large"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 }  // namespace

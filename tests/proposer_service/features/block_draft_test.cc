@@ -284,6 +284,16 @@ const BadDflash kBadDflashes[] = {
      [](TinyDrafter& it) {
        it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 16});
      }},
+    // Neither tensor has a byte. The states of the first one's rank would overflow the plan of the memory.
+    {"tensor markov_head.markov_w1.weight: expected 1 to 65536 columns, got [0, 576460752303423088]",
+     [](TinyDrafter& it) {
+       it.Add("markov_head.markov_w1.weight", {0, 576460752303423088});
+       it.config["markov_head_type"] = "rnn";
+     }},
+    {"tensor markov_head.markov_w1.weight: expected 1 to 65536 columns, got [1216, 0]",
+     [](TinyDrafter& it) {
+       it.Add("markov_head.markov_w1.weight", {kTinyVocabulary, 0});
+     }},
 };
 
 TEST(Dflash, ADrafterThatDoesNotFitIsRefusedByName) {

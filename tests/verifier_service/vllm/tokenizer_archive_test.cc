@@ -54,11 +54,15 @@ TEST(TokenizerArchive, HasTheFilesThatMakeTokensAndNothingElse) {
   Write(directory.path() + "/tokenizer.json", "{\"a\": 1}");
   Write(directory.path() + "/config.json", "");
   Write(directory.path() + "/chat_template.jinja", std::string(100'000, 'x'));
+  std::filesystem::create_directory(directory.path() + "/additional_chat_templates");
+  Write(directory.path() + "/additional_chat_templates/tool_use.jinja", "tools");
+  Write(directory.path() + "/additional_chat_templates/notes.txt", "");
   Write(directory.path() + "/model.safetensors", "weights");
   Write(directory.path() + "/secret.json", "{}");
   const auto archive = MakeTokenizerArchive(directory.path());
   ASSERT_TRUE(archive.ok()) << archive.status();
-  EXPECT_THAT(Unzip(*archive), ElementsAre(Pair("chat_template.jinja", std::string(100'000, 'x')),
+  EXPECT_THAT(Unzip(*archive), ElementsAre(Pair("additional_chat_templates/tool_use.jinja", "tools"),
+                                           Pair("chat_template.jinja", std::string(100'000, 'x')),
                                            Pair("config.json", ""), Pair("tokenizer.json", "{\"a\": 1}")));
   EXPECT_LT(archive->bytes.size(), 10'000) << "it is compressed";
   base::Sha256 digest;
