@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/offline/output_folder.h"
 
-#include <ranges>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -32,9 +31,9 @@ absl::StatusOr<OutputFolder> OutputFolder::Make(const std::string& path) {
 }
 
 OutputFolder::~OutputFolder() {
-  for (const fs::path& made : made_ | std::views::reverse) {
+  for (; !made_.empty(); made_.pop_back()) {
     std::error_code ignored;
-    fs::remove(made, ignored);
+    fs::remove(made_.back(), ignored);
   }
 }
 
