@@ -73,17 +73,32 @@ void DraftForest::Forget(Session& session) {
   session.is_forgotten = true;
 }
 
+int32_t DraftForest::max_context_tokens() const {
+  return std::min(model_.limits().max_positions, pool_.num_blocks() * kKvBlockSize);
+}
+
 // Takes blocks until the session has enough for num_positions. An idle session takes no blocks from other sessions.
+// False: there are too few, and no session has lost any.
 bool DraftForest::Extend(Session& session, int32_t num_positions) {
+  const int32_t num_lacking = NumBlocks(num_positions) - static_cast<int32_t>(session.blocks.size());
+  if (num_lacking > pool_.num_free()) {
+    if (session.is_idle() || num_lacking > pool_.num_free() + NumIdleBlocks()) return false;
+  }
   while (static_cast<int32_t>(session.blocks.size()) < NumBlocks(num_positions)) {
     const std::optional<int32_t> block = pool_.Allocate(model::Evict::kNo);
     if (block.has_value()) {
       session.blocks.push_back(*block);
-    } else if (session.is_idle() || !ClearIdleSession()) {
-      return false;
+    } else {
+      ClearIdleSession();
     }
   }
   return true;
+}
+
+int32_t DraftForest::NumIdleBlocks() const {
+  size_t num_blocks = 0;
+  for (const auto& [id, session] : sessions_) num_blocks += session->is_idle() ? session->blocks.size() : 0;
+  return static_cast<int32_t>(num_blocks);
 }
 
 void DraftForest::IdleUnaskedSessions() {
@@ -95,16 +110,15 @@ void DraftForest::IdleUnaskedSessions() {
 }
 
 // Clears an idle session with blocks: the session that the verifier asked longest ago. If the model reads features, the
-// session cannot be computed again. False: no idle session has blocks.
-bool DraftForest::ClearIdleSession() {
+// session cannot be computed again.
+void DraftForest::ClearIdleSession() {
   Session* oldest = nullptr;
   for (const auto& [id, session] : sessions_) {
     const bool may_clear = session->is_idle() && !session->blocks.empty();
     if (may_clear && (oldest == nullptr || session->last_request < oldest->last_request)) oldest = session.get();
   }
-  if (oldest == nullptr) return false;
+  FT_CHECK(oldest != nullptr);
   oldest->reads_features ? Forget(*oldest) : Clear(*oldest);
-  return true;
 }
 
 void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {
@@ -115,7 +129,7 @@ void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {
   if (options_.learns_chances) Learn(session, token_ids);
   session.token_ids.insert(session.token_ids.end(), token_ids.begin(), token_ids.end());
   for (const int32_t token_id : token_ids) session.context_hash = ExtendContextHash(session.context_hash, token_id);
-  const bool fits = session.size() <= model_.limits().max_positions;
+  const bool fits = session.size() <= max_context_tokens();
   if (!fits || !std::all_of(token_ids.begin(), token_ids.end(), has_it)) return Refuse(session);
   const GrowingTree::Advanced advanced = session.tree.Advance(token_ids);
   free_slots_.insert(free_slots_.end(), advanced.freed_slots.begin(), advanced.freed_slots.end());

@@ -9,10 +9,11 @@
 //   TokenTree tree = forest.Find(id).tree.Snapshot(...);
 //
 // A pass computes missing context rows and tree rows. Sessions with the shortest missing context come first, and long
-// prompts are computed in chunks. The tree rows are the most worthwhile frontier nodes of all sessions. Children of a
-// node are the tokens that the target would most likely draw, given the draft's row (kernels::BranchRowsArgs). A
-// session under rejection sampling gets samples from the row's truncated distribution instead (sampled_node.h). At
-// temperature 0 children are guesses under either rule.
+// prompts are computed in chunks. A quarter of a pass's context rows is kept for the session that has waited longest,
+// so that short contexts never stop a long prompt. The tree rows are the most worthwhile frontier nodes of all
+// sessions. Children of a node are the tokens that the target would most likely draw, given the draft's row
+// (kernels::BranchRowsArgs). A session under rejection sampling gets samples from the row's truncated distribution
+// instead (sampled_node.h). At temperature 0 children are guesses under either rule.
 //
 // If only some tokens may come next, the forest masks the root's row before it chooses the children. A root that was
 // expanded without the mask, as a node of the tree before, gets its row computed again. The nodes below the children
@@ -31,7 +32,7 @@
 // cache that contexts cannot take. Append moves the committed path's K/V from its slots into the context's blocks, so
 // the forest computes a kept node once. When no slot is free, the forest evicts the tree of an idle session. If there
 // is none, a session with less than its share of slots evicts the tree of the session that was asked longest ago,
-// unless it is itself that session. When no block is free for a context, the forest refuses the session.
+// unless it is itself that session. When a context has no room, the forest refuses the session.
 //
 // A session is idle while the verifier wants no tree of it. An idle session grows no tree and takes no room from other
 // sessions. It keeps its K/V until they need the room. The forest first clears the idle session that was asked longest
@@ -106,6 +107,8 @@ class DraftForest {
     // The number of the session's last request for a tree, or of the last one before its opening; counts up over all
     // sessions.
     uint64_t last_request = 0;
+    // The number of passes when the session began to wait for rows of its context. Unset: it does not wait.
+    std::optional<uint64_t> waits_since;
     // A session that is refused or forgotten holds no blocks and no slots.
     bool is_refused = false;    // no room for its context
     bool is_forgotten = false;  // its context cannot be computed again, because the features are gone
@@ -173,6 +176,8 @@ class DraftForest {
   bool WantsRows(const Session& session) const { return WantsContextRows(session) || WantsTreeRows(session); }
 
   const DraftForestOptions& options() const { return options_; }
+  // The longest context that the model and the part of the cache for contexts hold.
+  int32_t max_context_tokens() const;
   // In the order of their opening.
   const absl::btree_map<SessionId, std::unique_ptr<Session>>& sessions() const { return sessions_; }
   int32_t num_sessions() const { return static_cast<int32_t>(sessions_.size()); }
@@ -189,7 +194,8 @@ class DraftForest {
 
   bool Extend(Session& session, int32_t num_positions);
   void LimitDepth(Session& session) const;
-  bool ClearIdleSession();
+  int32_t NumIdleBlocks() const;
+  void ClearIdleSession();
   void IdleUnaskedSessions();
   void MovePath(Session& session, std::span<const int32_t> slots);
   void Refuse(Session& session);

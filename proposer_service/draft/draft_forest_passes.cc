@@ -15,6 +15,9 @@ namespace {
 // Idle sessions wait until they have so many rows together. Each row's feature takes the stream's credit meanwhile.
 constexpr int32_t kEarlyRows = 64;
 
+// The context rows of a pass that the session that has waited longest gets, if it needs them.
+int32_t OldestRows(const DraftForestOptions& options) { return (options.max_context_rows + 3) / 4; }
+
 uint64_t ContextHash(const DraftForest::Session& session, int32_t node_idx) {
   std::vector<int32_t> path;
   for (int32_t node = node_idx; node != GrowingTree::kRoot; node = session.tree.node(node).parent) {
@@ -78,16 +81,25 @@ std::vector<DraftForest::SessionId> DraftForest::Grow() {
 
 void DraftForest::AddContextRows(Pass& pass) {
   std::vector<Session*> waiting;
+  const Session* oldest = nullptr;
   for (const auto& [id, session] : sessions_) {
-    if (WantsContextRows(*session)) waiting.push_back(session.get());
+    if (!WantsContextRows(*session)) {
+      session->waits_since.reset();
+      continue;
+    }
+    waiting.push_back(session.get());
+    if (!session->waits_since.has_value()) session->waits_since = counters_.num_passes;
+    if (oldest == nullptr || session->waits_since < oldest->waits_since) oldest = session.get();
   }
   std::stable_sort(waiting.begin(), waiting.end(),
                    [&](const Session* a, const Session* b) { return a->num_missing() < b->num_missing(); });
-  int32_t num_free = options_.max_context_rows;
+  const int32_t num_kept = oldest == nullptr ? 0 : std::min(oldest->num_missing(), OldestRows(options_));
+  int32_t num_free = options_.max_context_rows - num_kept;
   for (Session* session : waiting) {
-    if (num_free == 0) break;
-    const int32_t num_rows = std::min(session->num_missing(), num_free);
-    num_free -= num_rows;
+    const int32_t num_own = session == oldest ? num_kept : 0;
+    const int32_t num_rows = std::min(session->num_missing(), num_free + num_own);
+    if (num_rows == 0) continue;
+    num_free -= num_rows - num_own;
     const bool settles_root = session->num_provisional() > 0 && session->first_missing() + num_rows == session->size();
     if (settles_root) {  // the nodes below were grown without these features
       const std::vector<int32_t> freed = session->tree.Clear();
@@ -96,6 +108,7 @@ void DraftForest::AddContextRows(Pass& pass) {
     const int32_t last_row = AddContext(*session, num_rows, pass);
     pass.touched.push_back(session->id);
     counters_.num_context_rows += num_rows;
+    if (session->num_missing() == 0) session->waits_since.reset();
     if (session->num_settled == session->size()) {
       kernels::RowToBranch root = Branching(*session, GrowingTree::kRoot);
       const speculation::AllowedTokens& allowed = session->tree_request.allowed;

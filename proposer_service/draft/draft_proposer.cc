@@ -24,6 +24,11 @@ speculation::TokenTree SnapshotOf(const DraftForest::Session& session) {
   return snapshot;
 }
 
+ProposerDescription WithContextLimit(ProposerDescription description, int32_t max_context_tokens) {
+  description.max_context_tokens = max_context_tokens;
+  return description;
+}
+
 // The mean number of tokens of a step with the session's best nodes.
 double ValueOf(const DraftForest::Session& session, int32_t node_budget) {
   return ExpectGrowth(SnapshotOf(session), node_budget, 0).value;
@@ -122,7 +127,6 @@ std::unique_ptr<DraftProposer> DraftProposer::Make(Drafter drafter, const DraftF
 
 DraftProposer::DraftProposer(Drafter drafter, const DraftForestOptions& options, telemetry::Metrics& metrics, Clock now)
     : model_(std::move(drafter.model)),
-      description_(std::move(drafter.description)),
       now_(std::move(now)),
       situation_([this] {
         const std::lock_guard lock(mutex_);
@@ -130,6 +134,7 @@ DraftProposer::DraftProposer(Drafter drafter, const DraftForestOptions& options,
       }),
       metrics_(metrics),
       forest_(*model_, options),
+      description_(WithContextLimit(std::move(drafter.description), forest_.max_context_tokens())),
       watch_(description_.features == nullptr ? std::vector<int32_t>() : description_.features->layers) {}
 
 DraftProposer::~DraftProposer() {

@@ -162,12 +162,12 @@ class DraftProposer : public Proposer {
   void CountWork(const DraftForest::Counters& before);
 
   const std::unique_ptr<DraftModel> model_;
-  const ProposerDescription description_;
   const Clock now_;
   const std::function<DraftMailbox::Situation()> situation_;
   DraftMetrics metrics_;
   uint64_t num_expert_loads_ = 0;  // that the metrics count
   DraftForest forest_;
+  const ProposerDescription description_;  // with the limit of the forest
   DrafterWatch watch_;
   absl::flat_hash_map<const DraftMailbox*, DraftForest::SessionId> session_ids_;
   absl::flat_hash_map<DraftForest::SessionId, SessionState> session_states_;

@@ -173,8 +173,9 @@ void DraftMailbox::Publish(Snapshot snapshot) {
   }
   std::optional<speculation::TokenTree> fitting = Restricted(std::move(snapshot.tree), snapshot.allowed);
   if (!fitting.has_value()) return;
-  // The forest evicted the session's tree, and the new tree is still smaller than the published one.
-  const bool is_smaller = tree_.has_value() && tree_->num_nodes() > fitting->num_nodes();
+  // The forest evicted the session's tree, and the new tree is still smaller than the published one. To keep the larger
+  // one of two sampled trees would be a choice by what was drawn.
+  const bool is_smaller = tree_.has_value() && tree_->sampled.empty() && tree_->num_nodes() > fitting->num_nodes();
   if (is_smaller && tree_allowed_ == snapshot.allowed && !snapshot.is_renewed) return;
   if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;
   tree_ = std::move(fitting);

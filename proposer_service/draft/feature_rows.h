@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,6 +28,8 @@ class FeatureRows {
   int32_t end_row() const { return first_row_ + static_cast<int32_t>(num_values() / width_); }
   // The values that no row has taken.
   int64_t num_unused() const { return num_unused_; }
+  // The memory of the values.
+  size_t num_bytes() const { return values_.capacity() * sizeof(uint16_t); }
 
   // Takes the features of rows [first_row, first_row + num_rows). The object forgets the features before the last of
   // them and keeps that one, because the last row of a context may be computed again.
@@ -40,6 +43,8 @@ class FeatureRows {
     if (num_forgotten_ > num_values()) {  // moves each value once, in the mean
       values_.erase(values_.begin(), values_.begin() + num_forgotten_);
       num_forgotten_ = 0;
+      // A long prompt's features come together, and its session may live long. A few rows of room stay for each step.
+      if (values_.capacity() > 4 * (values_.size() + static_cast<size_t>(width_))) values_.shrink_to_fit();
     }
     return taken;
   }

@@ -21,8 +21,7 @@ Drafter MakeTransformerDrafter(model::RunnableModel model) {
       .method = "draft",
       .vocabulary_fingerprint = base::ToHex(tokenizer::VocabularyFingerprint(vocabulary)),
       .token_digests = tokenizer::TokenDigests(vocabulary),
-      .num_tokens = static_cast<int32_t>(model.transformer->config().vocab_size),
-      .max_context_tokens = model.transformer->options().max_positions};
+      .num_tokens = static_cast<int32_t>(model.transformer->config().vocab_size)};
   return {.model = std::make_unique<TransformerDraft>(std::move(model)), .description = std::move(description)};
 }
 

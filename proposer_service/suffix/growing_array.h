@@ -48,7 +48,7 @@ class GrowingArray {
 
  private:
   static constexpr uint32_t kFirst = kLongestRun;
-  static constexpr uint32_t kMaxSize = 0x7FFFFFFF;
+  static constexpr uint32_t kMaxSize = 0xFFFFFFFF - kFirst;  // the parts hold one element more
   static constexpr int kNumParts = 22;
   static constexpr size_t kHugePageBytes = size_t{2} << 20;
 

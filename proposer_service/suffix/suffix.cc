@@ -15,7 +15,7 @@ namespace foretoken::proposer {
 namespace {
 
 constexpr int64_t kMinSharedTokens = 1024;
-constexpr int64_t kMaxSharedTokens = int64_t{1} << 30;
+constexpr int64_t kMaxSharedTokens = SuffixTree::kMaxTokens;
 
 absl::Status OutOfRange(absl::string_view field, absl::string_view expected, double got) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": expected ", expected, ", got ", got));
@@ -59,7 +59,7 @@ SuffixProposer::SuffixProposer(const SuffixOptions& options, telemetry::Metrics*
 SuffixProposer::SuffixProposer(const SuffixOptions& options, telemetry::Metrics* metrics,
                                std::unique_ptr<SuffixSnapshotFile> file)
     : options_(options),
-      description_{.method = "suffix"},
+      description_{.method = "suffix", .max_context_tokens = SuffixTree::kMaxTokens - 1},  // and the end of the text
       memory_(std::make_unique<SuffixMemory>(SuffixTreeOptions{
           .max_depth = options.max_depth, .max_tokens = static_cast<uint32_t>(options.shared_tokens)})),
       metrics_(metrics == nullptr ? nullptr : std::make_unique<SuffixMetrics>(*metrics)),

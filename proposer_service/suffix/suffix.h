@@ -39,7 +39,7 @@ struct SuffixOptions {
   int32_t max_depth = 64;           // tokens of the longest match; 2 to SuffixTree::kMaxDepth
   float depth_per_match = 4;        // tokens of depth per token of match; above 0
   float min_path_chance = 0.01f;    // the proposer makes no guesses of lower path chance; in [0, 1)
-  int64_t shared_tokens = 1 << 24;  // tokens of finished outputs to remember, over all tenants; 1,024 to 2^30
+  int64_t shared_tokens = 1 << 24;  // tokens of finished outputs to remember, over all tenants; 1,024 to 2^27
   std::string snapshot_path = {};   // the file where outputs survive a restart; empty: none
   absl::Duration snapshot_interval = absl::Minutes(5);
 };

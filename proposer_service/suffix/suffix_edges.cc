@@ -48,6 +48,10 @@ class SuffixEdges::LongList {
       hole = slot;
     }
     slots_[hole] = 0;
+    if (4 * edges_.size() < edges_.capacity()) {
+      edges_.shrink_to_fit();
+      Rehash();
+    }
   }
 
   size_t num_bytes() const { return edges_.capacity() * sizeof(SuffixEdge) + slots_.capacity() * sizeof(uint32_t); }
@@ -64,7 +68,7 @@ class SuffixEdges::LongList {
   }
   void Rehash() {
     slot_bits_ = std::bit_width(2 * edges_.size());
-    slots_.assign(size_t{1} << slot_bits_, 0);
+    slots_ = std::vector<uint32_t>(size_t{1} << slot_bits_);
     for (size_t i = 0; i < edges_.size(); ++i) slots_[SlotOf(edges_[i].token_id)] = static_cast<uint32_t>(i) + 1;
   }
 
@@ -196,10 +200,25 @@ void SuffixEdges::Remove(SuffixNode& node, SuffixEdge* edge) {
   }
   if (node.num_edges == kIsLong) {
     long_lists_[node.edges_place]->PopBack();
-    if (long_lists_[node.edges_place]->edges().empty()) Release(node);
+    if (Get(node).size() <= kMaxRun / 2) MoveToRun(node);
   } else if (--node.num_edges == 0) {
     Release(node);
+  } else if (2 * node.num_edges <= kRunLengths[node.edges_class]) {
+    MoveToRun(node);
   }
+}
+
+// Moves the edges to the shortest run that holds them.
+void SuffixEdges::MoveToRun(SuffixNode& node) {
+  const std::span<const SuffixEdge> edges = Get(node);
+  const auto num_edges = static_cast<uint8_t>(edges.size());
+  const auto run_class = std::ranges::lower_bound(kRunLengths, num_edges) - kRunLengths.begin();
+  const uint32_t place = TakeRun(static_cast<int32_t>(run_class));
+  std::ranges::copy(edges, &runs_[place]);
+  Release(node);
+  node.num_edges = num_edges;
+  node.edges_class = static_cast<uint8_t>(run_class);
+  node.edges_place = place;
 }
 
 uint32_t SuffixEdges::TakeRun(int32_t run_class) {

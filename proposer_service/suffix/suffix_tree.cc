@@ -10,7 +10,7 @@ SuffixTree::SuffixTree(const SuffixTreeOptions& options)
       max_tokens_(options.max_tokens),
       num_places_(options.max_tokens + 1),
       window_(options.max_depth + 1) {
-  FT_CHECK(1 <= max_depth_ && max_depth_ <= kMaxDepth);
+  FT_CHECK(1 <= max_depth_ && max_depth_ <= kMaxDepth && max_tokens_ <= kMaxTokens);
 }
 
 // --- nodes and text ---

@@ -57,12 +57,16 @@ struct SuffixCursor {
 struct SuffixTreeOptions {
   int32_t max_depth = 64;  // the tree does not distinguish longer strings; at most kMaxDepth
   // The places for tokens. A text takes one more place than it has tokens. Append needs free_places() > 1.
-  uint32_t max_tokens = (1u << 31) - 2;
+  uint32_t max_tokens = 1u << 27;  // at most SuffixTree::kMaxTokens
 };
 
 class SuffixTree {
  public:
   static constexpr int32_t kMaxDepth = 1024;
+  // Texts may come in such an order that runs of edges of each length are many in turn, and freed runs serve their own
+  // length only. Of n places, at most n / (k - 1) nodes have k edges or more, and a run is more than half full. So all
+  // runs together have at most 18 n edges, and 32-bit numbers must be enough for them.
+  static constexpr uint32_t kMaxTokens = 1u << 27;
   static constexpr int32_t kEndOfText = -1;
 
   explicit SuffixTree(const SuffixTreeOptions& options);

@@ -106,6 +106,13 @@ void FeatureLane::WriteChunk(uint64_t session_id, Session& session, uint64_t num
   if (2 * session.num_written < session.values.size()) return;  // so each value moves at most once, in the mean
   session.values.erase(session.values.begin(), session.values.begin() + static_cast<ptrdiff_t>(session.num_written));
   session.num_written = 0;
+  if (session.values.capacity() > 4 * session.values.size()) session.values.shrink_to_fit();
+}
+
+size_t FeatureLane::num_bytes() const {
+  size_t num_bytes = 0;
+  for (const auto& [id, session] : sessions_) num_bytes += session.values.capacity() * sizeof(uint16_t);
+  return num_bytes;
 }
 
 }  // namespace foretoken::verifier

@@ -49,6 +49,9 @@ class FeatureLane {
   // Adds waiting chunks to the request, at most 128 KiB, for positions below what the session has been told.
   void Write(const std::function<uint64_t(uint64_t session_id)>& num_told, v1::ProposeRequest& request);
 
+  // The memory of the features. A session without waiting features takes none.
+  size_t num_bytes() const;
+
  private:
   struct Session {
     uint64_t next = 0;             // the first position whose feature has not been given

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -175,18 +176,21 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
 
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
   const Placement& placement = sequence.placements[proposer_idx];
-  std::optional<std::pair<size_t, ReplicaId>> best;  // with the fewest sessions, then the oldest stream
+  // With the fewest sessions, then the oldest stream. A replica that has not answered yet gets one session before all
+  // others have theirs: a replica that hangs comes back again and again, and would get the most by being empty.
+  std::optional<std::tuple<bool, size_t, ReplicaId>> best;
   for (const auto& [replica_id, replica] : replicas_) {
     if (!Fits(replica, proposer_idx, sequence)) continue;
     // A message opens sessions before it closes others, so those that it closes still count.
     const size_t num_sessions = replica.sessions.size() + replica.closes.size();
     if (replica.limits.max_sessions != 0 && num_sessions >= replica.limits.max_sessions) continue;
     if (std::count(placement.refused_by.begin(), placement.refused_by.end(), replica_id) != 0) continue;
-    const std::pair candidate(replica.sessions.size(), replica_id);
+    const bool is_on_trial = !replica.has_answered && !replica.sessions.empty();
+    const std::tuple candidate(is_on_trial, replica.sessions.size(), replica_id);
     if (!best.has_value() || candidate < *best) best = candidate;
   }
   if (!best.has_value()) return std::nullopt;
-  return best->second;
+  return std::get<2>(*best);
 }
 
 void SessionBook::Forget(Replica& replica, uint64_t session_id) {
@@ -302,6 +306,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
     ClearDue(replica, session);
   }
   session.answered_position = std::max(session.answered_position, tree.position);
+  replica.has_answered = true;
   replica.num_bad_in_a_row = 0;
   if (!is_tested) tree.sampled.clear();
   KeepNewest(session,

@@ -206,6 +206,7 @@ class SessionBook {
     absl::flat_hash_map<uint64_t, Session> ended_unanswered;  // sessions that ended while an answer was due
     absl::Duration past_silence;                              // the silence before the last due answer was cancelled
     RoundTripEstimate round_trip;
+    bool has_answered = false;  // with a good tree
     int32_t num_bad_in_a_row = 0;
     int32_t num_missed_waits = 0;
   };

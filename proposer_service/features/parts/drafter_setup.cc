@@ -75,7 +75,6 @@ absl::StatusOr<DrafterPlan> PlanDrafter(const DraftOptions& options, const Targe
                               .num_tokens = static_cast<int32_t>(target.num_tokens()),
                               .feature_width = needs.features.width()},
                    .description = DescribeFor(target, std::move(needs.method))};
-  plan.description.max_context_tokens = contexts.max_context_tokens;
   plan.description.features = std::make_shared<const speculation::TargetFeatures>(std::move(needs.features));
   return plan;
 }

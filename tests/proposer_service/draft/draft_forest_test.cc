@@ -246,6 +246,26 @@ TEST_F(SmallDraftForestTest, AContextWithoutRoomIsRefusedAndOthersGoOn) {
   GrowAll(forest);
 }
 
+TEST_F(SmallDraftForestTest, AContextThatCannotFitTakesNoBlocksFromIdleSessions) {
+  DraftForest forest = MakeDraftForest();
+  EXPECT_EQ(forest.max_context_tokens(), 12 * 16);
+  const DraftForest::SessionId idle = forest.Open(kGreedy), active = forest.Open(kGreedy);
+  Append(forest, idle, std::vector<int32_t>(48, 20));
+  forest.Want(idle, {.node_budget = 0});
+  Append(forest, active, std::vector<int32_t>(96, 20));
+  for (const int32_t num_tokens : {97, 193}) {  // 3 blocks are free, 3 are the idle session's, and 12 hold 192 tokens
+    const DraftForest::SessionId large = forest.Open(kGreedy);
+    Append(forest, large, std::vector<int32_t>(num_tokens, 20));
+    EXPECT_TRUE(forest.Find(large).is_refused);
+    EXPECT_EQ(forest.Find(idle).blocks.size(), 3);
+  }
+  const DraftForest::SessionId fitting = forest.Open(kGreedy);
+  Append(forest, fitting, std::vector<int32_t>(96, 20));
+  EXPECT_FALSE(forest.Find(fitting).is_refused);
+  EXPECT_THAT(forest.Find(idle).blocks, ::testing::IsEmpty());
+  forest.CheckIntegrity();
+}
+
 TEST_F(SmallDraftForestTest, TheLongestIdleSessionMakesRoomForContexts) {
   DraftForest forest = MakeDraftForest();
   const std::vector<int32_t> context =
@@ -323,6 +343,29 @@ TEST_F(SmallDraftForestTest, TheTreeAskedForLongestAgoMakesRoom) {
   EXPECT_GE(forest.counters().num_evicted_trees, 1);
   EXPECT_TRUE(forest.Find(older).tree.is_root_expanded());
   EXPECT_LE(forest.Find(older).tree.num_expanded(), 32) << "the slots that the other session leaves";
+}
+
+class LargeDraftForestTest : public DraftForestTest {
+ protected:
+  LargeDraftForestTest() : DraftForestTest(512) {}
+};
+
+// The other sessions need 192 rows before each pass, and a pass computes 128.
+TEST_F(LargeDraftForestTest, ShortContextsDoNotStopALongPrompt) {
+  DraftForest forest = MakeDraftForest({.max_tree_rows = 1, .learns_chances = false});
+  const DraftForest::SessionId slow = forest.Open(kGreedy);
+  Append(forest, slow, std::vector<int32_t>(200, 17));
+  std::vector<DraftForest::SessionId> busy;
+  for (int i = 0; i < 64; ++i) busy.push_back(forest.Open(kGreedy));
+  for (int pass = 0; pass < 8; ++pass) {
+    for (const DraftForest::SessionId id : busy) Append(forest, id, std::vector<int32_t>{20, 21, 22});
+    const uint64_t before = forest.counters().num_context_rows;
+    forest.Grow();
+    EXPECT_EQ(forest.counters().num_context_rows - before, 128);
+    EXPECT_EQ(forest.Find(slow).num_computed, std::min(32 * (pass + 1), 200));
+  }
+  EXPECT_FALSE(forest.Find(slow).waits_since.has_value());
+  forest.CheckIntegrity();
 }
 
 }  // namespace

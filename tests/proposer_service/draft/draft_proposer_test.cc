@@ -52,6 +52,14 @@ class DraftProposerTest : public ::testing::Test {
   const std::vector<int32_t> prompt_ = {17, 300, 25, 40, 300, 25};
 };
 
+// A quarter of the 16 blocks is for trees.
+TEST_F(DraftProposerTest, DescribesNoLongerContextsThanItsCacheHolds) {
+  telemetry::Metrics metrics;
+  const DraftProposer small(testing::LoadDraftModel({.num_blocks = 16}), {}, metrics);
+  EXPECT_EQ(small.Describe().max_context_tokens, 12 * 16);
+  EXPECT_EQ(draft_.Describe().max_context_tokens, 1024) << "the model's own limit";
+}
+
 TEST_F(DraftProposerTest, AnAnswerIsOwedUntilTheRootIsExpanded) {
   const auto session = Open();
   Append(*session, prompt_);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -30,6 +31,27 @@ TEST(DraftMailbox, KeepsNoTokensMasksAndTreesOfAnEndedSession) {
   EXPECT_TRUE(update.tree_request.allowed.allow_any());
   EXPECT_EQ(update.token_ids.capacity(), 0);
   EXPECT_EQ(update.features.capacity(), 0);
+}
+
+speculation::TokenTree ChildrenOfTheRoot(int32_t num_children, bool are_sampled) {
+  speculation::TokenTree tree;
+  speculation::SampledChildren sampled{.draft = std::make_shared<speculation::DraftDistribution>()};
+  for (int32_t i = 0; i < num_children; ++i) sampled.children.push_back(tree.Append({.token_id = i, .chance = 0.25}));
+  if (are_sampled) tree.sampled.push_back(std::move(sampled));
+  return tree;
+}
+
+// How many nodes a sampled tree has depends on what was drawn, so the mailbox may not prefer the larger one.
+TEST(DraftMailbox, ANewTreeReplacesALargerSampledOne) {
+  const auto mailbox = std::make_shared<DraftMailbox>(SessionIntroduction{}, [](auto) {});
+  for (const int32_t num_children : {3, 2}) mailbox->Publish({.tree = ChildrenOfTheRoot(num_children, true)});
+  EXPECT_EQ(mailbox->Take(4).tree.num_nodes(), 2);
+}
+
+TEST(DraftMailbox, KeepsTheLargerTreeOfGuesses) {
+  const auto mailbox = std::make_shared<DraftMailbox>(SessionIntroduction{}, [](auto) {});
+  for (const int32_t num_children : {3, 2}) mailbox->Publish({.tree = ChildrenOfTheRoot(num_children, false)});
+  EXPECT_EQ(mailbox->Take(4).tree.num_nodes(), 3);
 }
 
 }  // namespace

@@ -368,6 +368,8 @@ TEST(Suffix, OptionsOutOfRangeAreNamed) {
   EXPECT_THAT(Validate(SuffixOptions{.depth_per_match = 0}).ToString(), HasSubstr("suffix_depth_per_match"));
   EXPECT_THAT(Validate(SuffixOptions{.min_path_chance = 1}).ToString(), HasSubstr("suffix_min_path_chance"));
   EXPECT_THAT(Validate(SuffixOptions{.shared_tokens = 3}).ToString(), HasSubstr("suffix_shared_tokens"));
+  EXPECT_TRUE(Validate(SuffixOptions{.shared_tokens = 1 << 27}).ok());
+  EXPECT_THAT(Validate(SuffixOptions{.shared_tokens = 1 << 28}).ToString(), HasSubstr("suffix_shared_tokens"));
   EXPECT_THAT(Validate(SuffixOptions{.snapshot_interval = absl::ZeroDuration()}).ToString(),
               HasSubstr("suffix_snapshot_interval"));
 }

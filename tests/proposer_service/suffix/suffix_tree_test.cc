@@ -174,6 +174,29 @@ TEST(SuffixTree, ForgettingKeepsMemoryBounded) {
   EXPECT_LT(tree.num_bytes(), bytes_when_full * 1.1);
 }
 
+// Each text brings 500 different tokens after a token of its own. Short texts then keep two of them in the memory.
+TEST(SuffixTree, NodesThatHadManyEdgesTakeLittleMemory) {
+  constexpr uint32_t kMaxTokens = 20'000;
+  SuffixTree tree({.max_depth = 16, .max_tokens = kMaxTokens});
+  const NodeIdx root = tree.AddRoot();
+  const auto add = [&](std::span<const int32_t> text) {
+    while (tree.free_places() < text.size() + 1) tree.ForgetOldest();
+    AppendAll(tree, root, text);
+    tree.End();
+  };
+  for (int32_t round = 0; round < 600; ++round) {
+    const int32_t key = 10'000 + round;
+    std::vector<int32_t> text;
+    for (int32_t i = 0; i < 500; ++i) text.insert(text.end(), {key, i});
+    add(text);
+    for (int32_t old_key = key - round % 8; old_key >= 10'000; old_key -= 8) {
+      add(std::vector<int32_t>{old_key, 1, old_key, 2, old_key, 1, old_key, 2});
+    }
+  }
+  EXPECT_TRUE(tree.CheckIntegrity());
+  EXPECT_LT(tree.num_bytes(), 42 * kMaxTokens);
+}
+
 TEST(SuffixTree, TheActiveMatchIsTheLongestEndThatOccursBefore) {
   std::mt19937 random(5);
   const int32_t max_depth = 12;

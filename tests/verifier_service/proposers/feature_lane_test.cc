@@ -160,6 +160,19 @@ TEST_F(FeatureLaneTest, ASessionsWaitingFeaturesAreBounded) {
   EXPECT_EQ(lane_.NeedOf(1, 100'000)->end, 4108);
 }
 
+TEST_F(FeatureLaneTest, FeaturesThatWereSentTakeNoMemory) {
+  constexpr uint64_t kPositions = (8 << 20) / kBytes;
+  for (uint64_t id = 0; id < 8; ++id) {
+    lane_.AddCredit(64 << 20);
+    Give(id, 0, kPositions);
+    Write(/*num_told=*/kPositions);
+    EXPECT_GE(lane_.num_bytes(), kPositions * kBytes / 2);
+    EXPECT_LE(lane_.num_bytes(), kPositions * kBytes * 2) << "one session has waiting features";
+    WriteAll();
+    EXPECT_EQ(lane_.num_bytes(), 0);
+  }
+}
+
 // The lane gets features once per step. A step of a prompt computes many hundred positions.
 TEST(WideFeatureLane, AStepsFeaturesOfAPromptFit) {
   const FeatureLane lane(SourceOf(4096));

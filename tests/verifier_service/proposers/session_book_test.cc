@@ -264,6 +264,22 @@ TEST_F(SessionBookTest, SessionsSpreadOverReplicasAndMoveWhenOneLeaves) {
   EXPECT_EQ(Next(11).opens_size(), 6);
 }
 
+// It may hang, and come back after each silence.
+TEST_F(SessionBookTest, AReplicaThatHasNotAnsweredGetsOneSessionBesideOneThatHas) {
+  book_.AddReplica(10, 0, {}, kNow);
+  Open(1, {5});
+  book_.AddReplica(11, 0, {}, kNow);
+  Next(10);
+  Tree(10, 1, 1);
+  for (SequenceId id = 2; id <= 6; ++id) Open(id, {5});
+  EXPECT_EQ(book_.num_sessions(10), 5);
+  EXPECT_EQ(book_.num_sessions(11), 1);
+  Next(11);
+  Tree(11, 1, 1);
+  for (SequenceId id = 7; id <= 8; ++id) Open(id, {5});
+  EXPECT_EQ(book_.num_sessions(11), 3) << "it has answered, and has the fewest";
+}
+
 TEST_F(SessionBookTest, ASequenceWithoutReplicasIsOpenedWithAllItsTokensWhenOneComes) {
   Open(1, {5});
   book_.Advance(1, std::vector<int32_t>{6, 7}, {.node_budget = 32, .proposers = kEverybody});
