@@ -18,10 +18,18 @@
 // Errors: Parse returns INVALID_ARGUMENT for a template that the engine cannot parse, as some that Jinja can. Render
 // returns INVALID_ARGUMENT if the template refuses the conversation (raise_exception), fails, or works too much.
 // Differences from Hugging Face: a list or an object that a template prints without tojson prints as its texts or as
-// nothing. Where Python refuses to add None to a text, None counts as an empty one. The escape filter does nothing, and
-// capitalize and title change ASCII letters alone. These fail: the statements with and block; chained comparisons; the
-// % operator on texts; the filters batch, groupby, round and unique; partition; sort_keys of tojson; loop.cycle and
-// loop.changed. Threads: any may call Render.
+// nothing. Where Python refuses to add None to a text, None counts as an empty one. The escape filter does nothing,
+// capitalize and title change ASCII letters alone, and split without a separator cuts at single spaces.
+// select and reject need a test and its argument, and map an attribute.
+// The filters: abs, capitalize, count, default, dictsort, escape, first, float, indent, int, items, join, last, length,
+// list, lower, map, max, min, reject, rejectattr, replace, reverse, safe, select, selectattr, sort, string, title,
+// tojson, trim, upper. Others fail, such as batch, groupby, round, sum, truncate, unique, urlencode and wordwrap.
+// The methods of a text: capitalize, endswith, find, format (of "{}"), join, lower, lstrip, replace, rsplit, rstrip,
+// split, startswith, strip, title, upper. Others fail, such as partition, removeprefix and splitlines.
+// These fail, too: the statements with, block and raw; recursive loops, and loops over the characters of a text;
+// loop.cycle and loop.changed; chained comparisons; < between texts; // and **; % on texts; ~ between numbers; the
+// filters first, last and join of a text; the sort_keys of tojson and the count of replace.
+// Threads: any may call Render.
 #pragma once
 
 #include <functional>

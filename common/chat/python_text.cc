@@ -172,6 +172,7 @@ std::vector<std::string_view> characters(std::string_view s) {
 }
 
 std::string change_case(std::string_view s, bool upper) {
+  charge(s.size() * sizeof(utf8proc_int32_t));
   return foretoken::chat::ChangeCase({s.data(), s.size()}, upper);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds the work of one render. The Jinja engine charges every value that it makes and every copy of a string, and
-// counts how deep its statements are nested. When a bound is passed, the engine stops with an exception.
+// Bounds the work of one render. The Jinja engine charges every value that it makes, every copy and comparison, and
+// every member of a list or an object that it visits, and counts how deep its statements are nested. When a bound is
+// passed, the engine stops with an exception.
 //
 //   RenderBudget budget;
 //   ... run the template on this thread ...
@@ -15,8 +16,8 @@
 
 namespace foretoken::chat {
 
-// Bytes of values and copied strings. A value takes about 250, so this is 4 million values, which take a second. All
-// values of one render fit into this many bytes.
+// Bytes of values, copied strings and visited members. A value takes about 250, so this is 4 million values, which take
+// a second. All values of one render fit into this many bytes.
 inline constexpr size_t kMaxRenderBytes = size_t{1} << 30;
 // Statements and expressions inside each other. Each takes one to three KiB of the stack.
 inline constexpr int kMaxRenderDepth = 400;

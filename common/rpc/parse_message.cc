@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/parse_message.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "kernels/check.h"
@@ -18,7 +19,9 @@ absl::Status ParseMessage(absl::string_view bytes, const MessageBounds& bounds, 
 absl::Status ParseMessage(const grpc::ByteBuffer& buffer, const MessageBounds& bounds,
                           google::protobuf::Message& message) {
   grpc::Slice bytes;
-  if (!buffer.DumpToSingleSlice(&bytes).ok()) return absl::InternalError("a request without a payload");
+  if (!buffer.DumpToSingleSlice(&bytes).ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a ", message.GetDescriptor()->full_name(), ", got none"));
+  }
   return ParseMessage(absl::string_view(reinterpret_cast<const char*>(bytes.begin()), bytes.size()), bounds, message);
 }
 

@@ -7,7 +7,8 @@
 //   FT_RETURN_IF_ERROR(ParseMessage(buffer, bounds, request));
 //   // INVALID_ARGUMENT "stopping.stop_strings[1]: expected UTF-8, got another byte sequence"
 //
-// Errors: INVALID_ARGUMENT, for a message that breaks the bounds (message_bounds.h) and for bytes that do not parse.
+// Errors: INVALID_ARGUMENT, for a call without a message, for a message that breaks the bounds (message_bounds.h), and
+// for bytes that do not parse.
 // Messages are read to the depth of 100 that Protocol Buffers allows.
 #pragma once
 

@@ -67,7 +67,8 @@ struct Bpe::Candidate {
   bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
 
-absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level) {
+absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const TokenIds& ids, const ReservedIds& reserved,
+                                  bool is_byte_level) {
   Bpe bpe;
   bpe.is_byte_level_ = is_byte_level;
   FT_ASSIGN_OR_RETURN(bpe.byte_fallback_, model.BoolOr("byte_fallback", false));
@@ -75,7 +76,7 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const TokenIds& ids, b
   FT_ASSIGN_OR_RETURN(bpe.ignore_merges_, model.BoolOr("ignore_merges", false));
   FT_RETURN_IF_ERROR(bpe.ReadUnknown(model, ids));
   FT_ASSIGN_OR_RETURN(const JsonValue merges, model.Member("merges"));
-  FT_RETURN_IF_ERROR(bpe.ReadMerges(merges, ids));
+  FT_RETURN_IF_ERROR(bpe.ReadMerges(merges, ids, reserved));
   bpe.ids_.reserve(ids.size());
   for (const auto& [token, id] : ids) {
     const std::optional<std::string> word = is_byte_level ? BytesOfSpelling(token) : token;
@@ -86,6 +87,7 @@ absl::StatusOr<Bpe> Bpe::FromJson(const JsonValue& model, const TokenIds& ids, b
         is_byte_level ? std::string(1, static_cast<char>(byte)) : absl::StrFormat("<0x%02X>", byte);
     if (const auto it = bpe.ids_.find(spelling); it != bpe.ids_.end()) bpe.byte_ids_[byte] = it->second;
   }
+  absl::erase_if(bpe.ids_, [&](const auto& entry) { return reserved.contains(entry.second); });
   return bpe;
 }
 
@@ -97,7 +99,7 @@ absl::Status Bpe::ReadUnknown(const JsonValue& model, const TokenIds& ids) {
   return absl::OkStatus();
 }
 
-absl::Status Bpe::ReadMerges(const JsonValue& merges, const TokenIds& ids) {
+absl::Status Bpe::ReadMerges(const JsonValue& merges, const TokenIds& ids, const ReservedIds& reserved) {
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> elements, merges.Elements());
   merges_.reserve(elements.size());
   for (size_t rank = 0; rank < elements.size(); ++rank) {
@@ -105,6 +107,7 @@ absl::Status Bpe::ReadMerges(const JsonValue& merges, const TokenIds& ids) {
     FT_ASSIGN_OR_RETURN(const int32_t left, MergedId(elements[rank], ids, pair.left));
     FT_ASSIGN_OR_RETURN(const int32_t right, MergedId(elements[rank], ids, pair.right));
     FT_ASSIGN_OR_RETURN(const int32_t merged, MergedId(elements[rank], ids, absl::StrCat(pair.left, pair.right)));
+    if (reserved.contains(merged)) continue;
     merges_[PairKey(left, right)] = {.rank = static_cast<uint32_t>(rank), .id = merged};
   }
   return absl::OkStatus();

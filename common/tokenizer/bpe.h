@@ -31,8 +31,9 @@ class Bpe {
  public:
   // OK if FromJson can read this BPE model.
   static absl::Status CheckSupported(const JsonValue& model);
-  // `ids` is the file's vocabulary, read by TokenIdsFromObject.
-  static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
+  // `ids` is the file's vocabulary, read by TokenIdsFromObject. Merges into reserved tokens do not count.
+  static absl::StatusOr<Bpe> FromJson(const JsonValue& model, const TokenIds& ids, const ReservedIds& reserved,
+                                      bool is_byte_level);
 
   // Adds the word's tokens. A byte-level word may be any bytes; another word must be well-formed UTF-8.
   void Encode(absl::string_view word, std::vector<int32_t>& out) const;
@@ -49,7 +50,7 @@ class Bpe {
   };
   struct Candidate;
 
-  absl::Status ReadMerges(const JsonValue& merges, const TokenIds& ids);
+  absl::Status ReadMerges(const JsonValue& merges, const TokenIds& ids, const ReservedIds& reserved);
   absl::Status ReadUnknown(const JsonValue& model, const TokenIds& ids);
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void AppendSymbols(absl::string_view word, std::vector<int32_t>& symbols) const;

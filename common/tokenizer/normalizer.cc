@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tokenizer/normalizer.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
@@ -9,11 +13,53 @@
 namespace foretoken::tokenizer {
 namespace {
 
-std::string ApplyStep(const Nfc&, absl::string_view text) { return ToNfc(text); }
-std::string ApplyStep(const Prepend& step, absl::string_view text) {
-  return text.empty() ? std::string() : absl::StrCat(step.prefix, text);
+// Applies a step to the ranges and to the text between them, one after another. `is_cut` says whether the step treats
+// what lies before a place and what lies behind it apart. A range shrinks until it ends at such places.
+RangedText ApplyApart(const RangedText& in, absl::FunctionRef<bool(size_t at)> is_cut,
+                      absl::FunctionRef<std::string(absl::string_view part)> apply) {
+  const absl::string_view text = in.text;
+  RangedText out;
+  size_t done = 0;
+  for (auto [begin, end] : in.ranges) {
+    while (begin < end && !is_cut(begin)) ++begin;
+    while (begin < end && !is_cut(end)) --end;
+    if (begin == end) continue;
+    out.text += apply(text.substr(done, begin - done));
+    const size_t out_begin = out.text.size();
+    out.text += apply(text.substr(begin, end - begin));
+    out.ranges.push_back({.begin = out_begin, .end = out.text.size()});
+    done = end;
+  }
+  out.text += apply(text.substr(done));
+  return out;
 }
-std::string ApplyStep(const ReplaceAll& step, absl::string_view text) { return Apply(step, text); }
+
+RangedText ApplyStep(const Nfc&, const RangedText& in) {
+  return ApplyApart(
+      in, [&](size_t at) { return IsNfcBoundary(in.text, at); }, ToNfc);
+}
+
+RangedText ApplyStep(const Prepend& step, const RangedText& in) {
+  if (in.text.empty()) return in;
+  RangedText out{.text = absl::StrCat(step.prefix, in.text)};
+  for (const auto& [begin, end] : in.ranges) {
+    out.ranges.push_back({.begin = begin == 0 ? 0 : begin + step.prefix.size(), .end = end + step.prefix.size()});
+  }
+  return out;
+}
+
+RangedText ApplyStep(const ReplaceAll& step, const RangedText& in) {
+  std::vector<size_t> matches;  // where they begin
+  for (size_t at = 0; !in.ranges.empty() && (at = in.text.find(step.pattern, at)) != std::string::npos;) {
+    matches.push_back(at);
+    at += step.pattern.size();
+  }
+  const auto is_cut = [&](size_t at) {
+    const auto next = std::lower_bound(matches.begin(), matches.end(), at);
+    return next == matches.begin() || *std::prev(next) + step.pattern.size() <= at;
+  };
+  return ApplyApart(in, is_cut, [&](absl::string_view part) { return Apply(step, part); });
+}
 
 // The text that a step inserts. A long one could turn a request into gigabytes; real ones are one character.
 absl::StatusOr<std::string> InsertedText(const JsonValue& step, const char* name) {
@@ -62,12 +108,11 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonValue>& 
   return normalizer;
 }
 
-std::string Normalizer::Apply(absl::string_view text) const {
-  std::string current(text);
+RangedText Normalizer::Apply(RangedText text) const {
   for (const auto& step : steps_) {
-    current = std::visit([&](const auto& kind) { return ApplyStep(kind, current); }, step);
+    text = std::visit([&](const auto& kind) { return ApplyStep(kind, text); }, step);
   }
-  return current;
+  return text;
 }
 
 }  // namespace foretoken::tokenizer

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/json_value.h"
+#include "common/tokenizer/text_range.h"
 
 namespace foretoken::tokenizer {
 
@@ -31,8 +32,11 @@ struct ReplaceAll {
 class Normalizer {
  public:
   static absl::StatusOr<Normalizer> FromJson(const std::optional<JsonValue>& json);
-  // The text must be well-formed UTF-8; so is the result.
-  std::string Apply(absl::string_view text) const;
+  // The text must be well-formed UTF-8; so is the result. The result's ranges are what becomes of the text's ranges. A
+  // character that is made of the inside and the outside of a range together lies in none. A prefix belongs to a range
+  // that starts with the text.
+  RangedText Apply(RangedText text) const;
+  std::string Apply(absl::string_view text) const { return Apply(RangedText{.text = std::string(text)}).text; }
   bool is_identity() const { return steps_.empty(); }
 
  private:

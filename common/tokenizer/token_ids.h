@@ -11,12 +11,15 @@
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "common/tokenizer/json_value.h"
 
 namespace foretoken::tokenizer {
 
 using TokenIds = absl::flat_hash_map<std::string, int32_t>;
+// Special tokens that a model may list beside its own: it makes them of no text, so that a user cannot write them.
+using ReservedIds = absl::flat_hash_set<int32_t>;
 
 // The largest id that a vocabulary of this size may have. Ids index arrays, so a file of ten tokens must not give one
 // of them the id 2,000,000,000. Some unused ids are usual.

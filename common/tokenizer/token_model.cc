@@ -32,13 +32,14 @@ absl::StatusOr<TokenIds> TokenModel::ReadIds(const JsonValue& model) {
   return IsUnigram(model) ? TokenIdsFromList(vocab) : TokenIdsFromObject(vocab);
 }
 
-absl::StatusOr<TokenModel> TokenModel::FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level) {
+absl::StatusOr<TokenModel> TokenModel::FromJson(const JsonValue& model, const TokenIds& ids,
+                                                const ReservedIds& reserved, bool is_byte_level) {
   if (!IsUnigram(model)) {
-    FT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(model, ids, is_byte_level));
+    FT_ASSIGN_OR_RETURN(Bpe bpe, Bpe::FromJson(model, ids, reserved, is_byte_level));
     return TokenModel(std::move(bpe));
   }
   if (is_byte_level) return model.Error("a Unigram model behind the pre-tokenizer ByteLevel is not supported");
-  FT_ASSIGN_OR_RETURN(Unigram unigram, Unigram::FromJson(model, ids));
+  FT_ASSIGN_OR_RETURN(Unigram unigram, Unigram::FromJson(model, ids, reserved));
   return TokenModel(std::move(unigram));
 }
 

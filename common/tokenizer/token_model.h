@@ -28,7 +28,8 @@ class TokenModel {
   static absl::Status CheckSupported(const JsonValue& model);
   static absl::StatusOr<TokenIds> ReadIds(const JsonValue& model);
   // `ids` is the result of ReadIds.
-  static absl::StatusOr<TokenModel> FromJson(const JsonValue& model, const TokenIds& ids, bool is_byte_level);
+  static absl::StatusOr<TokenModel> FromJson(const JsonValue& model, const TokenIds& ids, const ReservedIds& reserved,
+                                             bool is_byte_level);
 
   // Adds the word's tokens. A byte-level word may be any bytes; another word must be well-formed UTF-8.
   absl::Status Encode(absl::string_view word, std::vector<int32_t>& out) const;

@@ -14,6 +14,7 @@
 #include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/token_ids.h"
 #include "common/tokenizer/token_model.h"
+#include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
 namespace {
@@ -55,6 +56,16 @@ absl::StatusOr<std::vector<AddedToken>> AddedTokensFromJson(const JsonValue& roo
     tokens.push_back(std::move(token));
   }
   return tokens;
+}
+
+// The special tokens that the model makes of no text. One of a single character stays, because the character has no
+// other token.
+ReservedIds ReservedOf(const std::vector<AddedToken>& added) {
+  ReservedIds reserved;
+  for (const AddedToken& token : added) {
+    if (token.special && token.content.size() > Utf8Length(token.content[0])) reserved.insert(token.id);
+  }
+  return reserved;
 }
 
 // A file with one very large id could make arrays of gigabytes.
@@ -151,17 +162,16 @@ struct Tokenizer::Parts {
   Surroundings surroundings;
 
   // Encodes text that has no added tokens of the first kind. The ranges count from its beginning.
-  absl::Status EncodeText(absl::string_view text, bool is_first, const EncodeOptions& options,
-                          std::vector<int32_t>& out) const {
-    const std::string normalized = normalizer.Apply(text);
-    const bool has_ranges = !options.parse_special && !options.special_ranges.empty() && normalized == text;
-    for (const TextPart& part : has_ranges ? normalized_matcher.Split(normalized, options.special_ranges)
-                                           : normalized_matcher.Split(normalized, options.parse_special)) {
+  absl::Status EncodeText(const RangedText& text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
+    const RangedText normalized = normalizer.Apply(text);
+    const bool has_ranges = !parse_special && !normalized.ranges.empty();
+    for (const TextPart& part : has_ranges ? normalized_matcher.Split(normalized.text, normalized.ranges)
+                                           : normalized_matcher.Split(normalized.text, parse_special)) {
       if (part.id) {
         out.push_back(*part.id);
         continue;
       }
-      const bool part_is_first = is_first && part.text.data() == normalized.data();
+      const bool part_is_first = is_first && part.text.data() == normalized.text.data();
       FT_ASSIGN_OR_RETURN(const Words words, pre_tokenizer.Apply(part.text, part_is_first));
       for (const absl::string_view word : words.words) FT_RETURN_IF_ERROR(model.Encode(word, out));
     }
@@ -188,8 +198,9 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& directory) {
   FT_ASSIGN_OR_RETURN(Decoder decoder, Decoder::FromJson(decoder_json));
   FT_ASSIGN_OR_RETURN(const JsonValue model_json, root.Member("model"));
   FT_ASSIGN_OR_RETURN(const TokenIds ids, TokenModel::ReadIds(model_json));
-  FT_ASSIGN_OR_RETURN(TokenModel model, TokenModel::FromJson(model_json, ids, pre_tokenizer.is_byte_level()));
   FT_ASSIGN_OR_RETURN(const std::vector<AddedToken> added, AddedTokensFromJson(root, ids));
+  FT_ASSIGN_OR_RETURN(TokenModel model,
+                      TokenModel::FromJson(model_json, ids, ReservedOf(added), pre_tokenizer.is_byte_level()));
   FT_ASSIGN_OR_RETURN(Vocabulary vocabulary, MakeVocabulary({root, ids, added, normalizer, decoder}));
   size_t num_model_ids = 0;
   for (const auto& [token, id] : ids) num_model_ids = std::max(num_model_ids, static_cast<size_t>(id) + 1);
@@ -224,9 +235,11 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, c
       continue;
     }
     const auto begin = static_cast<size_t>(part.text.data() - text.data());
-    const std::vector<TextRange> ranges = RangesWithin(options.special_ranges, begin, begin + part.text.size());
-    FT_RETURN_IF_ERROR(parts_->EncodeText(part.text, /*is_first=*/begin == 0,
-                                          {.parse_special = options.parse_special, .special_ranges = ranges}, ids));
+    const RangedText ranged = {
+        .text = std::string(part.text),
+        .ranges = RangesWithin(options.special_ranges, begin, begin + part.text.size()),
+    };
+    FT_RETURN_IF_ERROR(parts_->EncodeText(ranged, /*is_first=*/begin == 0, options.parse_special, ids));
   }
   if (add_special_tokens) ids.insert(ids.end(), surroundings.after.begin(), surroundings.after.end());
   return ids;

@@ -40,11 +40,13 @@ struct EncodeOptions {
   // says.
   std::optional<bool> add_special_tokens = std::nullopt;
   // True: the spelling of a special token in the text becomes that token. False: it is encoded like other text, so that
-  // a user cannot write tokens that only the server may write. Added tokens that are not special are always recognised.
+  // a user cannot write tokens that only the server may write. (Hugging Face's option encode_special_tokens leaves the
+  // spelling to the model, and a Unigram model finds the token again.) Added tokens that are not special are always
+  // recognised.
   bool parse_special = false;
   // Parts of the text, in order and apart, in which the spelling of a special token becomes that token even if
-  // parse_special is false. The whole spelling must lie in one part. A token that the file searches for in the
-  // normalised text (very few are special) counts only where the normalizer changes nothing.
+  // parse_special is false. The whole spelling must lie in one part. Some files search for tokens in the normalised
+  // text. There, a character that the normalizer made of the inside and the outside of a part belongs to no part.
   std::span<const TextRange> special_ranges = {};
 };
 

@@ -33,18 +33,25 @@ absl::StatusOr<std::vector<double>> ReadScores(const JsonValue& model) {
 
 }  // namespace
 
-absl::StatusOr<Unigram> Unigram::FromJson(const JsonValue& model, TokenIds ids) {
+absl::StatusOr<Unigram> Unigram::FromJson(const JsonValue& model, TokenIds ids, const ReservedIds& reserved) {
   FT_ASSIGN_OR_RETURN(std::vector<double> scores, ReadScores(model));
-  std::vector<std::pair<std::string, int32_t>> entries(ids.begin(), ids.end());
-  for (const auto& [token, id] : entries) {
+  for (const auto& [token, id] : ids) {
     if (token.size() <= kMaxTokenBytes) continue;
     return model.Error(
         absl::StrCat("vocab[", id, "]: expected a token of at most ", kMaxTokenBytes, " bytes, got ", token.size()));
   }
+  std::array<std::optional<int32_t>, 256> byte_ids;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto it = ids.find(absl::StrFormat("<0x%02X>", byte));
+    if (it != ids.end()) byte_ids[byte] = it->second;
+  }
+  absl::erase_if(ids, [&](const auto& entry) { return reserved.contains(entry.second); });
+  std::vector<std::pair<std::string, int32_t>> entries(ids.begin(), ids.end());
   Unigram unigram(std::move(ids), ByteTrie(std::move(entries)));
   double lowest = std::numeric_limits<double>::infinity();
   for (const double score : scores) lowest = std::min(lowest, score);
   unigram.scores_ = std::move(scores);
+  unigram.byte_ids_ = byte_ids;
   unigram.unknown_score_ = lowest - kUnknownPenalty;
   FT_ASSIGN_OR_RETURN(unigram.byte_fallback_, model.BoolOr("byte_fallback", false));
   FT_ASSIGN_OR_RETURN(const std::optional<JsonValue> unknown, model.OptionalMember("unk_id"));
@@ -52,10 +59,6 @@ absl::StatusOr<Unigram> Unigram::FromJson(const JsonValue& model, TokenIds ids) 
     FT_ASSIGN_OR_RETURN(unigram.unknown_id_, unknown->TokenId());
     const bool is_token = static_cast<size_t>(*unigram.unknown_id_) < unigram.scores_.size();
     if (!is_token) return unknown->Expected("the id of a token");
-  }
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto it = unigram.ids_.find(absl::StrFormat("<0x%02X>", byte));
-    if (it != unigram.ids_.end()) unigram.byte_ids_[byte] = it->second;
   }
   return unigram;
 }

@@ -30,8 +30,8 @@ namespace foretoken::tokenizer {
 
 class Unigram {
  public:
-  // `ids` is the file's vocabulary, read by TokenIdsFromList.
-  static absl::StatusOr<Unigram> FromJson(const JsonValue& model, TokenIds ids);
+  // `ids` is the file's vocabulary, read by TokenIdsFromList. Reserved tokens are no tokens of a cut.
+  static absl::StatusOr<Unigram> FromJson(const JsonValue& model, TokenIds ids, const ReservedIds& reserved);
 
   // Adds the word's tokens. The word must be well-formed UTF-8.
   absl::Status Encode(absl::string_view word, std::vector<int32_t>& out) const;

@@ -7,7 +7,8 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
                                        const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
                                        const DrawableIds& drawable, const Clock& compute_time) {
   const GenerationRequest& request = *active->request;
-  TextStream text(tokenizer, {.stop_strings = request.stop.stop_strings,
+  TextStream text(tokenizer, {.prompt = request.prompt,
+                              .stop_strings = request.stop.stop_strings,
                               .include_stop_string = request.stop.include_stop_string,
                               .skip_special_tokens = request.output.skip_special_tokens});
   const int32_t sample_index = active->num_begun;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/request/text_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace foretoken::verifier {
 
 TextStream::TextStream(const tokenizer::Tokenizer& tokenizer, TextStreamOptions options)
     : decoder_(tokenizer, {.skip_special = options.skip_special_tokens, .continues_text = true}),
-      matcher_(std::move(options.stop_strings), options.include_stop_string) {}
+      matcher_(std::move(options.stop_strings), options.include_stop_string) {
+  // The bytes of a character that is not whole are at most three, and each of their tokens has at least one.
+  const size_t num_tokens = std::min<size_t>(options.prompt.size(), 3);
+  for (const int32_t id : options.prompt.last(num_tokens)) decoder_.Append(id);
+}
 
 TextStream::Appended TextStream::Append(int32_t token_id, bool counts_for_stop) {
   StopMatcher::Released released = matcher_.Append(decoder_.Append(token_id), counts_for_stop);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of one sample: turns tokens into released text. Released text has whole characters only, and no part that
-// may still become a stop string.
+// may still become a stop string. A character that the prompt begins is released whole, so a client that continues
+// from the tokens of an interrupted stream gets the text that it missed.
 //
-//   TextStream stream(tokenizer, {.stop_strings = {"\n\n"}});
+//   TextStream stream(tokenizer, {.prompt = prompt, .stop_strings = {"\n\n"}});
 //   TextStream::Appended appended = stream.Append(token_id, /*counts_for_stop=*/num_tokens > min_tokens);
 //   if (appended.matched_stop_string) ...   // appended.text is the last text; no Flush
 //   ...
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 namespace foretoken::verifier {
 
 struct TextStreamOptions {
+  std::span<const int32_t> prompt = {};        // of the sample; it may end inside a character
   std::vector<std::string> stop_strings = {};  // UTF-8, not empty
   bool include_stop_string = false;
   bool skip_special_tokens = true;
@@ -30,6 +33,7 @@ struct TextStreamOptions {
 
 class TextStream {
  public:
+  // Keeps no view of the prompt.
   TextStream(const tokenizer::Tokenizer& tokenizer, TextStreamOptions options);
 
   struct Appended {

@@ -36,11 +36,16 @@ std::string ReasonName(v1::FinishReason reason) {
   }
 }
 
-// Fills what a message says at a sample's end, beside its tokens.
-void AddCompletion(const v1::Completion& from, engine_api::GenerateComplete& to) {
+// Fills what a message says at a sample's end, beside its tokens. An end-of-text token is no matched stop in this
+// contract, also where the request lists it as one.
+void AddCompletion(const v1::Completion& from, const std::vector<int32_t>& end_token_ids,
+                   engine_api::GenerateComplete& to) {
   const v1::Usage& usage = from.usage();
   to.set_finish_reason(ReasonName(from.finish_reason()));
-  if (from.has_matched_stop_token_id()) to.set_matched_token_id(from.matched_stop_token_id());
+  const auto end = std::ranges::find(end_token_ids, static_cast<int32_t>(from.matched_stop_token_id()));
+  if (from.has_matched_stop_token_id() && end == end_token_ids.end()) {
+    to.set_matched_token_id(from.matched_stop_token_id());
+  }
   if (from.has_matched_stop_string()) to.set_matched_stop_str(from.matched_stop_string());
   to.set_prompt_tokens(usage.prompt_tokens());
   to.set_cached_tokens(usage.cached_tokens());
@@ -106,7 +111,7 @@ void AnswerTranslation::Complete(const v1::GenerateResponse& response, Sample& s
   ++num_ended_;
   complete.set_index(response.sample_index());
   complete.set_completion_tokens(static_cast<uint32_t>(complete.output_ids_size()));
-  AddCompletion(response.completion(), complete);
+  AddCompletion(response.completion(), options_.end_token_ids, complete);
 }
 
 void AnswerTranslation::Add(const v1::GenerateResponse& response) {

@@ -33,6 +33,7 @@ struct AnswerOptions {
   uint32_t num_prompt_tokens = 0;
   bool has_top_logprobs = false;         // of generated tokens
   bool has_prompt_top_logprobs = false;  // of the prompt's
+  std::vector<int32_t> end_token_ids;    // the model's end-of-text tokens; empty if the request ignores them
 };
 
 class AnswerTranslation {

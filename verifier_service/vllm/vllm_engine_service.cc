@@ -53,11 +53,13 @@ class TranslatedFormat : public CallFormat {
   bool streams() const override { return streams_; }
   absl::Status Explain(absl::Status error) const override { return InTheirWords(error); }
   void Accept(const GenerationRequest& request) override {
-    answers_.emplace(AnswerOptions{.streams = streams_,
-                                   .num_samples = request.num_samples,
-                                   .num_prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
-                                   .has_top_logprobs = request.output.num_logprobs > 0,
-                                   .has_prompt_top_logprobs = request.output.num_prompt_logprobs > 0});
+    AnswerOptions options = {.streams = streams_,
+                             .num_samples = request.num_samples,
+                             .num_prompt_tokens = static_cast<uint32_t>(request.prompt.size()),
+                             .has_top_logprobs = request.output.num_logprobs > 0,
+                             .has_prompt_top_logprobs = request.output.num_prompt_logprobs > 0};
+    if (!request.stop.ignore_eos) options.end_token_ids = model_.end_token_ids;
+    answers_.emplace(std::move(options));
   }
   void Write(v1::GenerateResponse response) override { answers_->Add(response); }
   std::optional<grpc::ByteBuffer> Take() override {

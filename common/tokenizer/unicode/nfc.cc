@@ -143,6 +143,13 @@ void Compose(const Tables& tables, std::vector<Character>& characters) {
 
 }  // namespace
 
+bool IsNfcBoundary(absl::string_view text, size_t at) {
+  if (at == 0 || at == text.size()) return true;
+  if ((static_cast<uint8_t>(text[at]) & 0xc0) == 0x80) return false;  // inside a character
+  const char32_t next = DecodeUtf8(text, at).value;
+  return next < kFirstMark || !GetTables().IsActive(next);
+}
+
 std::string ToNfc(absl::string_view text) {
   const Tables& tables = GetTables();
   bool is_active = false;

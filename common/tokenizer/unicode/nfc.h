@@ -8,13 +8,16 @@
 // Threads: pure.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
 namespace foretoken::tokenizer {
 
-// The text must be well-formed UTF-8.
+// The texts must be well-formed UTF-8.
 std::string ToNfc(absl::string_view text);
+// True if NFC treats the text before this place and the text behind it apart, whatever they are.
+bool IsNfcBoundary(absl::string_view text, size_t at);
 
 }  // namespace foretoken::tokenizer

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/chat/render_budget.h"
 #include "common/chat/template_nesting.h"
 #include "gmock/gmock.h"
@@ -26,11 +27,12 @@ absl::Time Now() { return absl::FromCivil(absl::CivilSecond(2026, 3, 4, 5, 6, 7)
 
 OrderedJson User(const std::string& content) { return {{"role", "user"}, {"content", content}}; }
 
-absl::StatusOr<RenderedChat> Render(const std::string& source, const Conversation& conversation) {
+absl::StatusOr<RenderedChat> Render(const std::string& source, const Conversation& conversation,
+                                    size_t max_bytes = kMaxRenderBytes) {
   TemplateFiles files{.standard = source, .special_tokens = {{"bos_token", "<s>"}}};
   const absl::StatusOr<ChatTemplate> chat = ChatTemplate::Parse(files, Now);
   if (!chat.ok()) return chat.status();
-  return chat->Render(conversation);
+  return chat->Render(conversation, max_bytes);
 }
 
 // What the template wrote itself, each range in brackets.
@@ -70,6 +72,8 @@ TEST(ChatTemplate, KeepsTheUsersTextApartThroughEveryOperation) {
                                                "{{ c | string }}",
                                                "{{ c | upper | lower }}",
                                                "{{ [c] | join }}",
+                                               "{{ '#'.join([c]) }}",
+                                               "{{ c | escape }}",
                                                "{{ c[0:7] }}",
                                                "{{ c ~ '' }}",
                                                "{{ '{}'.format(c) }}",
@@ -177,6 +181,78 @@ TEST(ChatTemplate, BoundsWorkMemoryAndDepth) {
   for (const std::string& bomb : bombs) {
     EXPECT_THAT(Marked(Render(bomb, {.messages = {User("x")}})), HasSubstr("too much work")) << bomb;
   }
+}
+
+// What published templates do for each tool or call. The time is quadratic in the length of the list.
+const char* const kGrowingLoops[] = {
+    "{% set ns = namespace(s='') %}{% for t in tools %}{% set ns.s = ns.s + '\n' + (t | tojson) %}{% endfor %}{{ ns.s "
+    "}}",
+    "{% set ns = namespace(s='[') %}{% for t in tools %}{% set ns.s = ns.s + (t | tojson) %}{% if not loop.last %}"
+    "{% set ns.s = ns.s + ', ' %}{% endif %}{% endfor %}{{ ns.s }}",
+    "{% set ns = namespace(s='') %}{% for t in tools %}{% set ns.s = ns.s ~ '<call>' ~ (t | tojson) ~ '</call>' %}"
+    "{% endfor %}{{ ns.s }}",
+    "{% set ns = namespace(l=[]) %}{% for t in tools %}{% set ns.l = ns.l + [t] %}{% endfor %}{{ ns.l | length }}",
+    "{% for t in tools %}{% set rest = tools[loop.index0:] %}{{ rest | length }}{% endfor %}",
+    "{% for t in tools %}{% for u in tools %}{% break %}{% endfor %}{% endfor %}",
+    "{% for t in tools %}{{ 1 if 'x' in tools }}{% endfor %}",
+};
+
+Conversation WithTools(int num_tools) {
+  Conversation conversation{.messages = OrderedJson::array({User("x")}), .tools = OrderedJson::array()};
+  for (int i = 0; i < num_tools; ++i) conversation.tools.push_back(OrderedJson::object());
+  return conversation;
+}
+
+TEST(ChatTemplate, ChargesEveryCopyOfWhatGrowsInALoop) {
+  constexpr size_t kMaxBytes = size_t{24} << 20;
+  for (const char* loop : kGrowingLoops) {
+    EXPECT_TRUE(Render(loop, WithTools(100), kMaxBytes).ok()) << loop;
+    EXPECT_THAT(Marked(Render(loop, WithTools(2000), kMaxBytes)), HasSubstr("too much work")) << loop;
+  }
+}
+
+// Less than a second each, without sanitizers. It was half a minute, because most copies were not charged.
+TEST(ChatTemplate, AnyLengthOfAListTakesBoundedTime) {
+  for (const char* loop : kGrowingLoops) {
+    const absl::Time begin = absl::Now();
+    const absl::StatusOr<RenderedChat> rendered = Render(loop, WithTools(32'000));
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << loop << " " << rendered.status();
+  }
+}
+
+TEST(ChatTemplate, StripsManySpacesInLinearTime) {
+  const Conversation conversation{.messages = OrderedJson::array({User("\n")})};
+  const std::string spaces =
+      "{% set s %}{% for i in range(100000) %}{{ ' ' ~ messages[0].content }}{% endfor %}{% endset %}";
+  EXPECT_EQ(Render(spaces + "{{ s.lstrip() }}{{ s.rstrip() }}{{ s | trim }}x", conversation)->text, "x");
+}
+
+TEST(ChatTemplate, AnIterationDoesNotSeeWhatAnotherOneHasSet) {
+  const auto rendered = [](const std::string& source) { return Marked(source, User("")); };
+  EXPECT_EQ(rendered("{% set x = 1 %}{% for i in [1, 2, 3] %}{{ x }}{% set x = x + 1 %}{% endfor %}{{ x }}"), "1111");
+  EXPECT_EQ(rendered("{% for i in [1, 2] %}{{ y is defined }}{% set y = 1 %}{% endfor %}"), "FalseFalse");
+}
+
+TEST(ChatTemplate, JoinsAListByATextsMethod) {
+  const auto rendered = [](const std::string& source) {
+    return Marked(source, {{"role", "user"}, {"content", {"a", "b"}}});
+  };
+  EXPECT_EQ(rendered("{{ ', '.join(messages[0].content) }}"), "a, b");
+  EXPECT_EQ(rendered("{{ ', '.join([]) }}{{ messages[0].content | join(' ') }}"), "a b");
+}
+
+TEST(ChatTemplate, EscapesNothing) {
+  EXPECT_EQ(Marked("{{ messages[0].content | escape }}{{ messages[0].content | e }}{{ '<|x|>' | e }}", User("<b>&")),
+            "<b>&<b>&[<|x|>]");
+}
+
+TEST(ChatTemplate, SortsAsPythonDoes) {
+  const OrderedJson list = {
+      {{"k", 1}, {"v", "a"}}, {{"k", 0}, {"v", "b"}}, {{"k", 1}, {"v", "c"}}, {{"k", 0}, {"v", "d"}}};
+  Conversation conversation{.messages = OrderedJson::array({User("")}), .tools = OrderedJson::array()};
+  for (int i = 0; i < 10; ++i) conversation.tools.insert(conversation.tools.end(), list.begin(), list.end());
+  EXPECT_EQ(Render("{{ tools | sort(attribute='k') | map(attribute='v') | join }}", conversation)->text,
+            "bdbdbdbdbdbdbdbdbdbdacacacacacacacacacac");
 }
 
 TEST(ChatTemplate, TakesLinearTimeToCutALongText) {

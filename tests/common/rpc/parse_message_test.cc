@@ -58,6 +58,13 @@ TEST(ParseMessage, RefusesBytesThatAreNoMessage) {
   EXPECT_EQ(Parse("\x1a\xff\xff\xff\xff\x0f").code(), absl::StatusCode::kInvalidArgument);  // a field of 4 GiB
 }
 
+// gRPC gives a service an invalid buffer if the client ended its side of the call at once.
+TEST(ParseMessage, RefusesACallWithoutAMessage) {
+  v1::StoppingOptions message;
+  EXPECT_EQ(ParseMessage(grpc::ByteBuffer(), Bounds(), message),
+            absl::InvalidArgumentError("expected a foretoken.v1.StoppingOptions, got none"));
+}
+
 TEST(ParseMessage, KeepsToItsDepth) {
   std::string bytes;
   for (int i = 0; i < 5000; ++i) bytes = "\x53" + bytes + "\x54";  // groups, which are unknown fields

@@ -63,6 +63,30 @@ TEST(Encode, ParsesSpecialTokensOnlyWhenAsked) {
   EXPECT_THAT(as_text, ::testing::Not(::testing::Contains(im_end)));
 }
 
+// The vocabularies of these models list the special tokens, too.
+TEST(Encode, MakesNoSpecialTokenFromPiecesOfAText) {
+  const Tokenizer unigram = LoadStyle("unigram");
+  for (const char* spelling : {"<s>", "</s>", "<unk>"}) {
+    const int32_t id = unigram.vocabulary().FindId(spelling).value();
+    const std::string text = std::string("x ") + spelling + " y";
+    EXPECT_THAT(unigram.Encode(text, {.add_special_tokens = false}).value(), ::testing::Not(::testing::Contains(id)));
+    EXPECT_THAT(unigram.Encode(text, {.parse_special = true}).value(), ::testing::Contains(id));
+  }
+  const int32_t merged = LoadStyle("llama3").vocabulary().FindId("def").value();
+  const int32_t letter = LoadStyle("llama3").vocabulary().FindId("d").value();
+  const json special = {{{"id", merged}, {"content", "def"}, {"special", true}},
+                        {{"id", letter}, {"content", "d"}, {"special", true}}};
+  for (const bool ignores_merges : {false, true}) {
+    const TokenizerFile file(
+        "llama3",
+        {{"model", {{"ignore_merges", ignores_merges}}}, {"added_tokens", special}, {"post_processor", nullptr}});
+    const Tokenizer bpe = Tokenizer::Load(file.directory()).value();
+    EXPECT_THAT(bpe.Encode("def").value(), ::testing::Not(::testing::Contains(merged)));
+    EXPECT_EQ(bpe.Decode(bpe.Encode("def").value()).value(), "def") << "a letter has no other token";
+    EXPECT_THAT(bpe.Encode("def", {.parse_special = true}).value(), ElementsAre(merged));
+  }
+}
+
 TEST(Encode, AlwaysRecognisesAddedTokensThatAreNotSpecial) {
   const Tokenizer tokenizer = LoadStyle("qwen2");
   EXPECT_THAT(tokenizer.Encode("<tool_call>").value(), ElementsAre(*tokenizer.vocabulary().FindId("<tool_call>")));

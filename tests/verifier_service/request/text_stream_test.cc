@@ -40,6 +40,26 @@ TEST_F(TextStreamTest, HalfACharacterAtTheEndBecomesTheReplacementCharacter) {
   EXPECT_EQ(stream.Flush(), "\xEF\xBF\xBD");
 }
 
+TEST_F(TextStreamTest, ACharacterThatThePromptBeginsIsReleasedWhole) {
+  const std::string fox = "\xF0\x9F\xA6\x8A";
+  const std::vector<int32_t> ids = Encode("ab" + fox + fox);
+  const size_t num_generated = Encode(fox).size() - 1;
+  ASSERT_GT(num_generated, 0);
+  const std::span<const int32_t> all(ids);
+  TextStream stream(tokenizer_, {.prompt = all.first(ids.size() - num_generated)});
+  std::string text;
+  for (const int32_t id : all.last(num_generated)) text += stream.Append(id, true).text;
+  EXPECT_EQ(text, fox);
+  TextStream other(tokenizer_, {.prompt = all.first(ids.size() - num_generated)});
+  EXPECT_EQ(other.Append(Encode("x").front(), true).text, "\xEF\xBF\xBDx") << "as in a stream that went on";
+}
+
+TEST_F(TextStreamTest, WholeCharactersOfThePromptAreNotReleased) {
+  const std::vector<int32_t> prompt = Encode("\xF0\x9F\xA6\x8A x");
+  TextStream stream(tokenizer_, {.prompt = prompt});
+  EXPECT_EQ(stream.Append(Encode("y").front(), true).text, "y");
+}
+
 TEST_F(TextStreamTest, StopsAtAStringSpelledByManyTokens) {
   TextStream stream(tokenizer_, {.stop_strings = {"nowhere", "class Fox_Trot_9:"}});
   std::string all;

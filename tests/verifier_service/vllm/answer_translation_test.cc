@@ -91,6 +91,16 @@ TEST(AnswerTranslation, SaysWhyASampleEnded) {
   }
 }
 
+TEST(AnswerTranslation, AnEndOfTextTokenIsNoMatchedStop) {
+  AnswerTranslation answers({.num_samples = 2, .end_token_ids = {3, 7}});
+  answers.Add(Ours("completion { finish_reason: FINISH_REASON_STOP matched_stop_token_id: 7 }"));
+  EXPECT_THAT(
+      Translate(answers,
+                Ours("sample_index: 1 completion { finish_reason: FINISH_REASON_STOP matched_stop_token_id: 8 }")),
+      ElementsAre(Is("complete { finish_reason: 'stop' }"),
+                  Is("complete { index: 1 finish_reason: 'stop' matched_token_id: 8 }")));
+}
+
 TEST(AnswerTranslation, CountsAcceptedGuesses) {
   AnswerTranslation answers({});
   // 2 steps with one accepted guess and 1 with three make 5. Rejection sampling verified fewer rows than that.

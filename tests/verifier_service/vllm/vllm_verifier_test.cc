@@ -99,6 +99,23 @@ TEST(VllmVerifier, SamplesComeInOrder) {
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(answer.messages[i].complete().index(), i);
 }
 
+// Gateways list end-of-text tokens among their stops.
+TEST(VllmVerifier, AnEndOfTextTokenIsAMatchedStopOnlyIfTheRequestIgnoresIt) {
+  constexpr int32_t kEndOfText = 4092;
+  RunningVerifier verifier;
+  engine_api::GenerateRequest request = VllmRequest(false);
+  request.mutable_sampling_params()->add_stop_token_ids(kEndOfText);
+  (*request.mutable_sampling_params()->mutable_logit_bias())[kEndOfText] = 1000;
+  for (const bool ignores : {false, true}) {
+    request.mutable_sampling_params()->set_ignore_eos(ignores);
+    const Answer answer = Generate(verifier, request);
+    ASSERT_EQ(answer.messages.size(), 1) << answer.status.error_message();
+    const engine_api::GenerateComplete& complete = answer.messages[0].complete();
+    EXPECT_EQ(complete.finish_reason(), "stop");
+    EXPECT_EQ(complete.has_matched_token_id(), ignores);
+  }
+}
+
 TEST(VllmVerifier, PromptLogprobsHaveOneEntryPerToken) {
   RunningVerifier verifier;
   engine_api::GenerateRequest request = VllmRequest(true, 2);
