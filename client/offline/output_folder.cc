@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/offline/output_folder.h"
 
+#include <cerrno>
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/output_file.h"
 #include "common/base/status_macros.h"
 #include "common/base/write_file.h"
 
@@ -39,13 +40,29 @@ OutputFolder::~OutputFolder() {
 
 std::string OutputFolder::Add(const std::string& name) { return made_.emplace_back(path_ / name).string(); }
 
-absl::Status OutputFolder::Write(const std::string& name, absl::string_view bytes) {
+absl::StatusOr<base::OutputFile> OutputFolder::Create(const std::string& name) {
   const fs::path folder = (path_ / name).parent_path();
   std::error_code error;
   if (fs::create_directory(folder, error)) made_.push_back(folder);
   if (error) return FolderError(error, "create", folder);
-  FT_ASSIGN_OR_RETURN(base::OutputFile file, base::OutputFile::Create(Add(name)));
+  return base::OutputFile::Create(Add(name));
+}
+
+absl::Status OutputFolder::Write(const std::string& name, absl::string_view bytes) {
+  FT_ASSIGN_OR_RETURN(base::OutputFile file, Create(name));
   FT_RETURN_IF_ERROR(file.Append(bytes));
+  return file.Finish();
+}
+
+absl::Status OutputFolder::Copy(const std::string& name, const std::string& from) {
+  FT_ASSIGN_OR_RETURN(base::OutputFile file, Create(name));
+  std::ifstream source(from, std::ios::binary);
+  std::string piece(size_t{1} << 20, '\0');
+  while (source) {
+    source.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    FT_RETURN_IF_ERROR(file.Append({piece.data(), static_cast<size_t>(source.gcount())}));
+  }
+  if (!source.eof()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", from));
   return file.Finish();
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/offline/quantize_checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -281,8 +284,8 @@ bool HoldsWeights(const std::string& name) {
   return kExtensions.contains(fs::path(name).extension()) || name.ends_with(".index.json");
 }
 
-// The files to copy, by their names in the input: all that are not written anew, and chat templates.
-absl::StatusOr<std::map<std::string, base::MappedFile>> OpenOtherFiles(const std::string& input) {
+// The files to copy, by their names in the input: all that are not written anew, and chat templates. All can be read.
+absl::StatusOr<std::vector<std::string>> FindOtherFiles(const std::string& input) {
   static const std::set<std::string> kReplaced = {"config.json", "quantize_config.json", "quant_config.json",
                                                   "quantization_config.json", "hf_quant_config.json"};
   constexpr const char* kTemplates = "additional_chat_templates";
@@ -295,12 +298,11 @@ absl::StatusOr<std::map<std::string, base::MappedFile>> OpenOtherFiles(const std
       if (name.ends_with(".jinja")) names.push_back(absl::StrCat(kTemplates, "/", name));
     }
   }
-  std::map<std::string, base::MappedFile> files;
   for (const std::string& name : names) {
-    FT_ASSIGN_OR_RETURN(base::MappedFile file, base::MappedFile::Open(absl::StrCat(input, "/", name)));
-    files.emplace(name, std::move(file));
+    const std::string path = absl::StrCat(input, "/", name);
+    if (access(path.c_str(), R_OK) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
   }
-  return files;
+  return names;
 }
 
 absl::StatusOr<std::string> MakeConfig(const QuantizeOptions& options, std::span<const Item> items) {
@@ -365,13 +367,13 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
   }
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
   // Writing the weights takes long, so faults of all other files are found before.
-  FT_ASSIGN_OR_RETURN(const auto other_files, OpenOtherFiles(options.input));
+  FT_ASSIGN_OR_RETURN(const auto other_files, FindOtherFiles(options.input));
   FT_ASSIGN_OR_RETURN(const std::string new_config, MakeConfig(options, items));
   FT_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(options.output));
   FT_ASSIGN_OR_RETURN(QuantizedSize size, WriteWeights(options, items, output, progress));
   size.num_bytes_before = static_cast<int64_t>(checkpoint.num_bytes());
-  for (const auto& [name, file] : other_files) {
-    FT_RETURN_IF_ERROR(output.Write(name, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}));
+  for (const std::string& name : other_files) {
+    FT_RETURN_IF_ERROR(output.Copy(name, absl::StrCat(options.input, "/", name)));
   }
   FT_RETURN_IF_ERROR(output.Finish("config.json", new_config));
   return size;

@@ -115,7 +115,8 @@ absl::flat_hash_map<absl::string_view, double> Scheduler::BlocksPerWeight() cons
   return blocks_per_weight;
 }
 
-// A tenant without many blocks keeps them, whatever the priorities of others.
+// A tenant without many blocks keeps them, whatever the priorities of others, unless the sequence of the tenant with
+// the most is the one that is spared.
 size_t Scheduler::Victim() const {
   const absl::flat_hash_map<absl::string_view, double> blocks_per_weight = BlocksPerWeight();
   const auto standing = [&](size_t i) {

@@ -7,7 +7,9 @@ std::unique_ptr<Sequence> MakeSequence(SequenceId id, std::shared_ptr<ActiveRequ
                                        const std::vector<std::string>& proposers, const tokenizer::Tokenizer& tokenizer,
                                        const DrawableIds& drawable, const Clock& compute_time) {
   const GenerationRequest& request = *active->request;
-  TextStream text(tokenizer, {.prompt = request.prompt,
+  // An echo has the character at the prompt's end already, whole or not.
+  const std::span<const int32_t> prompt = request.output.echo ? std::span<const int32_t>() : request.prompt;
+  TextStream text(tokenizer, {.prompt = prompt,
                               .stop_strings = request.stop.stop_strings,
                               .include_stop_string = request.stop.include_stop_string,
                               .skip_special_tokens = request.output.skip_special_tokens});

@@ -18,6 +18,8 @@ constexpr int32_t kMaxLoad = 7;
 constexpr size_t kMaxSituations = 64;
 // A cycle that takes so much longer than its step says nothing about proposers: the process was stopped.
 constexpr double kStallFactor = 50, kLeastStallMs = 100;
+// One cycle of a trial's side that takes so many times as long as its others does not count either.
+constexpr double kOutlierFactor = 5;
 // Before the first trial the chances are learned. Later pauses are at least as long, and longer after a long trial or
 // one that lost time.
 constexpr double kPauseCycles = 64, kPausePerTrialCycle = 4, kPausePerLoss = 100, kMaxPauseMs = 600'000;
@@ -74,6 +76,14 @@ double SpeculationPolicy::Pace::variance() const {
   const double ratio = mean();
   const double apart = std::max(0.0, spent_spent - 2 * ratio * won_spent + ratio * ratio * won_won) / (won * won);
   return apart + ratio * ratio * text / (num_cycles * num_cycles);
+}
+
+bool SpeculationPolicy::Pace::has_outlier() const {
+  return num_cycles > 1 && longest > kOutlierFactor * (spent - longest) / (num_cycles - 1);
+}
+
+double SpeculationPolicy::Pace::usual_mean() const {
+  return has_outlier() ? (spent - longest) / (won - won_in_longest) : mean();
 }
 
 SpeculationPolicy::SpeculationPolicy(size_t num_proposers)
@@ -202,7 +212,8 @@ void SpeculationPolicy::Continue(Situation& situation, const CycleOutcome& outco
            kTextVariance * outcome.num_trees / (1.0 * outcome.num_decoding * outcome.num_decoding));
   trial.block_cycles += 1;
   trial.block_ms += outcome.cycle_ms;
-  const double enough = policy_.proposers != 0 ? kBlockCycles : kBlockCyclesWithoutGuesses;
+  const bool has_guesses = policy_.proposers != 0 || outcome.num_trees > 0;  // some requests ask in any case
+  const double enough = has_guesses ? kBlockCycles : kBlockCyclesWithoutGuesses;
   if (trial.block_cycles >= enough && trial.block_ms >= kBlockMs) EndBlock(situation);
 }
 
@@ -211,12 +222,12 @@ void SpeculationPolicy::EndBlock(Situation& situation) {
   trial.block_cycles = trial.block_ms = 0;
   trial.is_its_turn = !trial.is_its_turn;
   if (++trial.num_blocks % 2 != 0) return;
-  const double asked = trial.asked_pace.mean_without_longest(), tried = trial.tried_pace.mean_without_longest();
+  const double asked = trial.asked_pace.usual_mean(), tried = trial.tried_pace.usual_mean();
   const double error = std::sqrt(trial.asked_pace.variance() + trial.tried_pace.variance());
   const bool is_clear = std::abs(tried - asked) > kClear * error;
   const bool has_won = tried < asked;
-  const double lost_ms = has_won ? (trial.asked_ms - trial.asked_pace.longest) * (1 - tried / asked)
-                                 : (trial.tried_ms - trial.tried_pace.longest) * (1 - asked / tried);
+  const double lost_ms = has_won ? trial.asked_pace.usual_ms(trial.asked_ms) * (1 - tried / asked)
+                                 : trial.tried_pace.usual_ms(trial.tried_ms) * (1 - asked / tried);
   const double cycle_ms = (trial.tried_ms + trial.asked_ms) / trial.num_cycles;
   const bool has_lost_enough =
       situation.num_to_explore > 0 && lost_ms > std::max(kExploringLossMs, kExploringLossCycles * cycle_ms);

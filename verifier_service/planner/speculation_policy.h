@@ -11,9 +11,10 @@
 //   (prompt_ms + (tokens per decoding sequence) * (plain_ms - prompt_ms)) / cycle_ms
 //
 // so that it does not depend on the number of sequences, nor on prompts that come and go. Guesses win tokens, not
-// prompts, so prompts count once. The longest cycle of either set does not count: a machine that stands still for a
-// moment says nothing about either. The faster set is asked from then on. A trial ends when the difference is clear,
-// after some blocks, or, in the first trials, when the slower set has lost a few cycles' time.
+// prompts, so prompts count once. If one cycle of a set is many times as long as its others, it does not count: a
+// machine that stands still for a moment says nothing about proposers. The faster set is asked from then on. A trial
+// ends when the difference is clear, after some blocks, or, in the first trials, when the slower set has lost a few
+// cycles' time.
 //
 // A proposer that was not asked was told nothing meanwhile. So before a trial compares anything, a set with a new
 // proposer is asked for a while in which the proposer catches up.
@@ -108,7 +109,10 @@ class SpeculationPolicy {
     void Add(double won_ms, double spent_ms, double text_variance);
     double mean() const { return spent / won; }
     double variance() const;  // of the mean
-    double mean_without_longest() const { return (spent - longest) / (won - won_in_longest); }
+    // Without the cycle that took longest, if it took many times as long as the others.
+    double usual_mean() const;
+    bool has_outlier() const;
+    double usual_ms(double ms) const { return has_outlier() ? ms - longest : ms; }
   };
   // Whether a wait for a set's trees pays.
   struct Waits {

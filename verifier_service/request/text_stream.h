@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text of one sample: turns tokens into released text. Released text has whole characters only, and no part that
-// may still become a stop string. A character that the prompt begins is released whole, so a client that continues
-// from the tokens of an interrupted stream gets the text that it missed.
+// may still become a stop string. A character that the prompt begins is released whole, for a client that continues
+// from the tokens of a stream that broke off.
 //
 //   TextStream stream(tokenizer, {.prompt = prompt, .stop_strings = {"\n\n"}});
 //   TextStream::Appended appended = stream.Append(token_id, /*counts_for_stop=*/num_tokens > min_tokens);
@@ -25,7 +25,7 @@
 namespace foretoken::verifier {
 
 struct TextStreamOptions {
-  std::span<const int32_t> prompt = {};        // of the sample; it may end inside a character
+  std::span<const int32_t> prompt = {};        // it may end inside a character; empty: its text has ended
   std::vector<std::string> stop_strings = {};  // UTF-8, not empty
   bool include_stop_string = false;
   bool skip_special_tokens = true;

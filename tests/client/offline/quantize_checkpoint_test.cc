@@ -259,6 +259,9 @@ TEST(QuantizeCheckpoint, CopiesFurtherChatTemplates) {
   std::filesystem::create_directory(input.path() + "/additional_chat_templates");
   input.Write("additional_chat_templates/tool_use.jinja", "tools");
   input.Write("additional_chat_templates/notes.txt", "x");
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\n";  // what a clone has of a file that it left out
+  input.Write("figure.png", pointer);
   std::filesystem::create_directory(input.path() + "/onnx");
   std::filesystem::create_symlink("nowhere", input.path() + "/dangling");
   const auto size = Quantize({.input = input.path(), .output = output.path()});
@@ -266,6 +269,7 @@ TEST(QuantizeCheckpoint, CopiesFurtherChatTemplates) {
   const std::string folder = output.path() + "/additional_chat_templates";
   EXPECT_EQ(base::ReadFile(folder + "/tool_use.jinja").value(), "tools");
   EXPECT_FALSE(std::filesystem::exists(folder + "/notes.txt"));
+  EXPECT_EQ(std::filesystem::file_size(output.path() + "/figure.png"), pointer.size());
   EXPECT_FALSE(std::filesystem::exists(output.path() + "/onnx"));
 }
 

@@ -54,6 +54,18 @@ TEST_F(TextStreamTest, ACharacterThatThePromptBeginsIsReleasedWhole) {
   EXPECT_EQ(other.Append(Encode("x").front(), true).text, "\xEF\xBF\xBDx") << "as in a stream that went on";
 }
 
+TEST_F(TextStreamTest, ASpecialTokenEndsACharacterOfThePrompt) {
+  std::vector<int32_t> prompt = Encode("ab\xF0\x9F\xA6\x8A");
+  prompt.pop_back();
+  int32_t special = 0;
+  while (!tokenizer_.vocabulary().IsSpecial(special)) ++special;
+  for (int num_special = 1; num_special <= 3; ++num_special) {
+    prompt.push_back(special);
+    TextStream stream(tokenizer_, {.prompt = prompt});
+    EXPECT_EQ(stream.Append(Encode("x").front(), true).text, "x") << num_special;
+  }
+}
+
 TEST_F(TextStreamTest, WholeCharactersOfThePromptAreNotReleased) {
   const std::vector<int32_t> prompt = Encode("\xF0\x9F\xA6\x8A x");
   TextStream stream(tokenizer_, {.prompt = prompt});
