@@ -164,7 +164,8 @@ void AddPlannerCounters(const PlannerStats& planner, std::vector<MetricFamily>* 
   };
   counter("foretoken_tree_steps_total", "Forward passes with tree nodes in them.",
           static_cast<double>(planner.num_tree_steps));
-  counter("foretoken_curious_steps_total", "Forward passes that may take more rows than would pay, to learn their cost.",
+  counter("foretoken_curious_steps_total",
+          "Forward passes that may take more rows than would pay, to learn their cost.",
           static_cast<double>(planner.num_curious_steps));
   counter("foretoken_proposal_waits_total", "Steps that wait for proposers if an answer is due.",
           static_cast<double>(planner.num_waits));
