@@ -72,7 +72,7 @@ struct ModelWeightNames {
 
 ModelWeightNames NameWeights(const ModelConfig& config);
 
-// The layer's matrices as they are stored, each once. The router is none of them: it is always plain.
+// The layer's matrices as they are stored, each once. The router is none of them: no option quantises it.
 std::vector<WeightName> ListMatrices(const LayerWeightNames& layer);
 
 // What the layer's experts read, as it is stored, each tensor once.
