@@ -2,8 +2,8 @@
 #include "client/generation.h"
 
 #include "absl/strings/str_cat.h"
-#include "client/quoted.h"
 #include "common/base/status_macros.h"
+#include "common/base/utf8_bytes.h"
 #include "common/speculation/token_tree.h"
 
 namespace foretoken::client {
@@ -17,7 +17,7 @@ constexpr int kMaxReportedDepth = speculation::kMaxTreeNodes;
 
 // True if the byte at `end` of the sample's text continues a character. `text` is the part that begins at `begin`.
 bool IsInsideCharacter(absl::string_view text, size_t begin, size_t end) {
-  return end >= begin && end - begin < text.size() && ContinuesCharacter(text[end - begin]);
+  return end >= begin && end - begin < text.size() && base::ContinuesCharacter(text[end - begin]);
 }
 
 absl::Status CheckLength(absl::string_view field, int got, int num_tokens) {

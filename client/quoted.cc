@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/utf8_bytes.h"
 #include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::client {
@@ -54,7 +55,7 @@ std::string Quoted(absl::string_view bytes, size_t max_columns) {
 
 size_t NumColumns(absl::string_view text) {
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesCharacter(byte); }));
+      std::count_if(text.begin(), text.end(), [](char byte) { return !base::ContinuesCharacter(byte); }));
 }
 
 std::string Padded(std::string text, size_t num_columns) {

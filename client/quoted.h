@@ -13,9 +13,6 @@ namespace foretoken::client {
 //   Quoted("\n  déjà", 80) == R"("\n  déjà")"
 std::string Quoted(absl::string_view bytes, size_t max_columns);
 
-// True for a byte of UTF-8 that is not a character's first.
-inline bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 // The columns of a text of printable characters. Each character counts as one column.
 size_t NumColumns(absl::string_view text);
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/string_view.h"
-#include "client/quoted.h"
+#include "common/base/utf8_bytes.h"
 
 namespace foretoken::client {
 
@@ -25,7 +25,7 @@ std::vector<TextRun> TextAttribution::Append(const foretoken::v1::GenerateRespon
       speculated_ = pending_.front().speculated;
       length = std::min<uint64_t>(length, pending_.front().text_end - num_bytes_);
       // A terminal may take a part of a character for a command, and controls are escaped run by run.
-      while (length < text.size() && ContinuesCharacter(text[length])) ++length;
+      while (length < text.size() && base::ContinuesCharacter(text[length])) ++length;
     }
     if (runs.empty() || runs.back().speculated != speculated_) runs.push_back({.text = "", .speculated = speculated_});
     runs.back().text.append(text.data(), length);

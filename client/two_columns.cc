@@ -5,8 +5,8 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "client/quoted.h"
 #include "client/terminal.h"
+#include "common/base/utf8_bytes.h"
 
 namespace foretoken::client {
 namespace {
@@ -34,7 +34,7 @@ std::vector<Line> Split(std::span<const TextRun> runs) {
         lines.emplace_back();
       } else if (byte == '\t') {
         line.resize(line.size() + kTabWidth, {.character = " ", .speculated = run.speculated});
-      } else if (ContinuesCharacter(byte) && !line.empty()) {
+      } else if (base::ContinuesCharacter(byte) && !line.empty()) {
         line.back().character.push_back(byte);
       } else {
         line.push_back({.character = std::string(1, byte), .speculated = run.speculated});

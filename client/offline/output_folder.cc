@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/offline/output_folder.h"
 
-#include <cerrno>
 #include <fstream>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -62,13 +62,16 @@ absl::Status OutputFolder::Copy(const std::string& name, const std::string& from
     source.read(piece.data(), static_cast<std::streamsize>(piece.size()));
     FT_RETURN_IF_ERROR(file.Append({piece.data(), static_cast<size_t>(source.gcount())}));
   }
-  if (!source.eof()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", from));
+  if (!source.eof()) return absl::UnavailableError(absl::StrCat("cannot read ", from, " to its end"));
   return file.Finish();
 }
 
 absl::Status OutputFolder::Finish(const std::string& last_name, absl::string_view bytes) {
-  for (const fs::path& made : made_) FT_RETURN_IF_ERROR(base::Sync(made.string()));
-  FT_RETURN_IF_ERROR(base::Sync(path_.string()));
+  std::set<std::string> folders = {path_.string()};
+  for (const fs::path& made : made_) {
+    if (made != path_) folders.insert(made.parent_path().string());
+  }
+  for (const std::string& folder : folders) FT_RETURN_IF_ERROR(base::Sync(folder));
   FT_RETURN_IF_ERROR(base::WriteFile(Add(last_name), bytes, /*mode=*/0644));
   made_.clear();
   return absl::OkStatus();

@@ -34,8 +34,8 @@ class OutputFolder {
   absl::Status Write(const std::string& name, absl::string_view bytes);
   // Copies a file of any size.
   absl::Status Copy(const std::string& name, const std::string& from);
-  // Brings all files to the disk, and only then writes the last one: nothing opens the folder without it. From here on
-  // the files stay.
+  // Brings the folder to the disk, where its files are already, and only then writes the last one: nothing opens the
+  // folder without it. From here on the files stay.
   absl::Status Finish(const std::string& last_name, absl::string_view bytes);
 
  private:
@@ -43,7 +43,7 @@ class OutputFolder {
   explicit OutputFolder(const std::string& path) : path_(path) {}
 
   std::filesystem::path path_;
-  std::vector<std::filesystem::path> made_;  // files and folders; a folder comes before what is in it
+  std::vector<std::filesystem::path> made_;  // files and folders, in the order in which they were made
 };
 
 }  // namespace foretoken::client

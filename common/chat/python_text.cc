@@ -12,12 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/utf8_bytes.h"
 #include "jinja/utils.h"
 
 namespace foretoken::chat {
 namespace {
-
-bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 // Every character for which Python's str.isspace is true, in UTF-8.
 constexpr absl::string_view kSpaces[] = {" ",
@@ -114,14 +113,15 @@ absl::string_view StripSpace(absl::string_view text, bool left, bool right) {
 }
 
 size_t NumCharacters(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !base::ContinuesCharacter(c); }));
 }
 
 std::vector<std::string_view> Characters(std::string_view text) {
   std::vector<std::string_view> characters;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     end = begin + 1;
-    while (end < text.size() && IsContinuation(text[end])) ++end;
+    while (end < text.size() && base::ContinuesCharacter(text[end])) ++end;
     characters.push_back(text.substr(begin, end - begin));
   }
   return characters;

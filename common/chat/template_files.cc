@@ -65,8 +65,8 @@ absl::Status ReadConfig(const std::string& path, const json& config, TemplateFil
   return Expected(path, "chat_template: expected a text or a list of named texts");
 }
 
-// Templates in files of their own replace all of those in tokenizer_config.json. If two files have the default one,
-// that in the folder counts.
+// If there is a file of a template, the templates in tokenizer_config.json do not count. The folder's default.jinja
+// goes before chat_template.jinja.
 absl::Status ReadJinjaFiles(const std::string& directory, TemplateFiles& out) {
   std::optional<std::string> standard, for_tools;
   for (const auto& [name, to] : {std::pair("chat_template.jinja", &standard),

@@ -7,6 +7,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
+#include "common/base/utf8_bytes.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -21,9 +22,7 @@ bool IsPassingLack(const absl::Status& status) { return absl::IsResourceExhauste
 std::string Shortened(absl::string_view message) {
   constexpr absl::string_view kCut = "...";
   if (message.size() <= kMaxErrorBytes) return std::string(message);
-  size_t end = kMaxErrorBytes - kCut.size();
-  while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-  return absl::StrCat(message.substr(0, end), kCut);
+  return absl::StrCat(base::WholeCharacters(message, kMaxErrorBytes - kCut.size()), kCut);
 }
 
 void AddBadRequest(absl::string_view field, absl::string_view message, google::rpc::Status& details) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/base/utf8_bytes.h"
 #include "common/tokenizer/unicode/utf8.h"
 
 namespace foretoken::tokenizer {
@@ -17,7 +18,7 @@ bool IsWhiteSpace(char32_t c) {
 size_t PreviousCharacter(absl::string_view text, size_t at) {
   do {
     --at;
-  } while ((static_cast<uint8_t>(text[at]) & 0xc0) == 0x80);
+  } while (base::ContinuesCharacter(text[at]));
   return at;
 }
 

@@ -162,8 +162,8 @@ struct Tokenizer::Parts {
   Surroundings surroundings;
 
   // Encodes text that has no added tokens of the first kind. The ranges count from its beginning.
-  absl::Status EncodeText(const RangedText& text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
-    const RangedText normalized = normalizer.Apply(text);
+  absl::Status EncodeText(RangedText text, bool is_first, bool parse_special, std::vector<int32_t>& out) const {
+    const RangedText normalized = normalizer.Apply(std::move(text));
     const bool has_ranges = !parse_special && !normalized.ranges.empty();
     for (const TextPart& part : has_ranges ? normalized_matcher.Split(normalized.text, normalized.ranges)
                                            : normalized_matcher.Split(normalized.text, parse_special)) {
@@ -235,11 +235,9 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, c
       continue;
     }
     const auto begin = static_cast<size_t>(part.text.data() - text.data());
-    const RangedText ranged = {
-        .text = std::string(part.text),
-        .ranges = RangesWithin(options.special_ranges, begin, begin + part.text.size()),
-    };
-    FT_RETURN_IF_ERROR(parts_->EncodeText(ranged, /*is_first=*/begin == 0, options.parse_special, ids));
+    RangedText ranged = {.text = std::string(part.text),
+                         .ranges = RangesWithin(options.special_ranges, begin, begin + part.text.size())};
+    FT_RETURN_IF_ERROR(parts_->EncodeText(std::move(ranged), /*is_first=*/begin == 0, options.parse_special, ids));
   }
   if (add_special_tokens) ids.insert(ids.end(), surroundings.after.begin(), surroundings.after.end());
   return ids;

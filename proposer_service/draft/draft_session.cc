@@ -173,8 +173,9 @@ void DraftMailbox::Publish(Snapshot snapshot) {
   }
   std::optional<speculation::TokenTree> fitting = Restricted(std::move(snapshot.tree), snapshot.allowed);
   if (!fitting.has_value()) return;
-  // The forest evicted the session's tree, and the new tree is still smaller than the published one. To keep the larger
-  // one of two sampled trees would be a choice by what was drawn.
+  // The forest evicted the session's tree, and the new tree is still smaller than the published one. The size of a
+  // sampled tree depends on the tokens that were drawn, and nothing may be chosen by them, so a newer one always
+  // counts.
   const bool is_smaller = tree_.has_value() && tree_->sampled.empty() && tree_->num_nodes() > fitting->num_nodes();
   if (is_smaller && tree_allowed_ == snapshot.allowed && !snapshot.is_renewed) return;
   if (!tree_.has_value()) needed_no_pass_ = snapshot.needed_no_pass;

@@ -247,7 +247,7 @@ TEST_P(Loading, EndsAtOnceOnASignal) {
   EXPECT_EQ(service.Wait(), 128 + SIGTERM);
 }
 
-// The verifier's own model is not read before those of its embedded proposers.
+// The second verifier never comes to its own model, which does not exist: it loads its embedded proposers first.
 INSTANTIATE_TEST_SUITE_P(
     Services, Loading,
     ::testing::Values(LoadingService{"Verifier", {"foretoken_verifier", "--listen=127.0.0.1:0", "--model="}},

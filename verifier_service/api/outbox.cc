@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/utf8_bytes.h"
 #include "kernels/check.h"
 #include "verifier_service/api/step_report_conversion.h"
 
@@ -74,14 +75,6 @@ size_t NumBytes(const kernels::RowLogprobs* logprobs) {
   constexpr size_t kTokenBytes = 12;    // id, end of text, speculated flag
   constexpr size_t kLogprobBytes = 16;  // id, number, tags and lengths
   return kTokenBytes + (logprobs == nullptr ? 0 : kLogprobBytes * (2 + logprobs->top.size()));
-}
-
-// The longest prefix of the text with whole characters and at most `max_bytes` bytes.
-absl::string_view WholeCharacters(absl::string_view text, size_t max_bytes) {
-  if (text.size() <= max_bytes) return text;
-  size_t end = max_bytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
 }
 
 }  // namespace
@@ -167,7 +160,7 @@ v1::GenerateResponse Outbox::TakePrompt() {
     if (has_logprobs) CopyLogprobs(*logprobs, *prompt.add_logprobs());
   }
   const absl::string_view rest = absl::string_view(options_.prompt_text).substr(waiting.num_text_bytes_taken);
-  const absl::string_view text = WholeCharacters(rest, kMaxDeltaBytes - num_bytes);
+  const absl::string_view text = base::WholeCharacters(rest, kMaxDeltaBytes - num_bytes);
   prompt.set_text(std::string(text));
   waiting.num_text_bytes_taken += text.size();
   prompt.set_awaiting_more(waiting.num_tokens_taken < echo.token_ids->size() || text.size() < rest.size());

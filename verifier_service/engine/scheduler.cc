@@ -106,11 +106,12 @@ absl::flat_hash_map<absl::string_view, double> Scheduler::BlocksPerWeight() cons
   absl::flat_hash_map<absl::string_view, double> blocks_per_weight;
   std::vector<bool> is_counted(static_cast<size_t>(pool_.num_blocks()));  // tenants share no block
   for (const auto& sequence : running_) {
-    double& of_tenant = blocks_per_weight[sequence->request().tenant];
+    int32_t num_new = 0;
     for (const int32_t block : sequence->blocks) {
-      if (!is_counted[block]) of_tenant += 1 / WeightOf(*sequence);
+      num_new += is_counted[block] ? 0 : 1;
       is_counted[block] = true;
     }
+    blocks_per_weight[sequence->request().tenant] += num_new / WeightOf(*sequence);
   }
   return blocks_per_weight;
 }

@@ -8,7 +8,7 @@ namespace foretoken::verifier {
 namespace {
 
 constexpr float kMaxWeight = 16;          // length of a bucket's moving mean, in observations
-constexpr float kMaxOutlier = 3;          // one observation counts at most this many times what was expected
+constexpr float kMaxOutlier = 3;          // one observation counts at most as this many times the expected time
 constexpr float kUnknownRowCost = 0.02f;  // of a one-row step
 // Keeps the slope near 0 until positions have deviated by about 256, four times.
 constexpr double kPriorVariance = 4.0 * 256 * 256;

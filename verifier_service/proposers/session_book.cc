@@ -176,8 +176,9 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
 
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
   const Placement& placement = sequence.placements[proposer_idx];
-  // With the fewest sessions, then the oldest stream. A replica that has not answered yet gets one session before all
-  // others have theirs: a replica that hangs comes back again and again, and would get the most by being empty.
+  // With the fewest sessions, then the oldest stream. A replica that has never answered gets a second session only if
+  // no other can take it. Otherwise a replica that hangs would get the most sessions, since it comes back empty each
+  // time.
   std::optional<std::tuple<bool, size_t, ReplicaId>> best;
   for (const auto& [replica_id, replica] : replicas_) {
     if (!Fits(replica, proposer_idx, sequence)) continue;

@@ -11,13 +11,10 @@ TextStream::TextStream(const tokenizer::Tokenizer& tokenizer, TextStreamOptions 
       matcher_(std::move(options.stop_strings), options.include_stop_string) {
   // The bytes of a character that is not whole are at most three, and each of their tokens has at least one. A special
   // token ends a character, also where it adds no text.
-  constexpr size_t kMostTokens = 3;
-  size_t num_tokens = 0;
-  const auto id_before = [&] { return options.prompt[options.prompt.size() - num_tokens - 1]; };
-  while (num_tokens < std::min(options.prompt.size(), kMostTokens) && !tokenizer.vocabulary().IsSpecial(id_before())) {
-    ++num_tokens;
-  }
-  for (const int32_t id : options.prompt.last(num_tokens)) decoder_.Append(id);
+  const std::span<const int32_t> last = options.prompt.last(std::min<size_t>(options.prompt.size(), 3));
+  const auto is_special = [&](int32_t id) { return tokenizer.vocabulary().IsSpecial(id); };
+  const auto special = std::find_if(last.rbegin(), last.rend(), is_special);
+  for (const int32_t id : last.last(static_cast<size_t>(special - last.rbegin()))) decoder_.Append(id);
 }
 
 TextStream::Appended TextStream::Append(int32_t token_id, bool counts_for_stop) {

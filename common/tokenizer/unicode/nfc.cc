@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/base/utf8_bytes.h"
 #include "common/tokenizer/unicode/unicode_tables.h"
 #include "common/tokenizer/unicode/utf8.h"
 
@@ -145,7 +146,7 @@ void Compose(const Tables& tables, std::vector<Character>& characters) {
 
 bool IsNfcBoundary(absl::string_view text, size_t at) {
   if (at == 0 || at == text.size()) return true;
-  if ((static_cast<uint8_t>(text[at]) & 0xc0) == 0x80) return false;  // inside a character
+  if (base::ContinuesCharacter(text[at])) return false;  // inside a character
   const char32_t next = DecodeUtf8(text, at).value;
   return next < kFirstMark || !GetTables().IsActive(next);
 }

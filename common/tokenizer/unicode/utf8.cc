@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/tokenizer/unicode/utf8.h"
 
+#include "common/base/utf8_bytes.h"
+
 namespace foretoken::tokenizer {
 namespace {
 
@@ -15,8 +17,6 @@ bool IsSecondAfter(uint8_t lead, uint8_t byte) {
   return byte >= low && byte <= high;
 }
 
-bool IsContinuation(uint8_t byte) { return (byte & 0xc0) == 0x80; }
-
 }  // namespace
 
 std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
@@ -30,7 +30,7 @@ std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
     const size_t length = Utf8Length(text[i]);
     if (i + length > text.size() || !IsSecondAfter(bytes[i], bytes[i + 1])) return i;
     for (size_t k = 2; k < length; ++k) {
-      if (!IsContinuation(bytes[i + k])) return i;
+      if (!base::ContinuesCharacter(text[i + k])) return i;
     }
     i += length;
   }
@@ -68,7 +68,7 @@ void AppendUtf8(char32_t value, std::string& out) {
 bool Utf8Assembler::Continues(uint8_t byte) const {
   if (held_back_.empty()) return IsLead(byte);
   if (held_back_.size() == 1) return IsSecondAfter(static_cast<uint8_t>(held_back_[0]), byte);
-  return IsContinuation(byte);
+  return base::ContinuesCharacter(static_cast<char>(byte));
 }
 
 void Utf8Assembler::Append(absl::string_view bytes, std::string& out) {

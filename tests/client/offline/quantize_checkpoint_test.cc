@@ -193,17 +193,23 @@ TEST(QuantizeCheckpoint, TakesATextConfigOfNull) {
   EXPECT_TRUE(size.ok()) << size.status();
 }
 
-// What a quantised head means depends on a declaration, which the new checkpoint does not have.
-TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedHead) {
-  const testing::QuantizedTwins twins(Format("gptq_4_v2"));
-  const testing::TempDir quantized, plain;
+// Quantises both twins. Expects the same logits of both results, and a plain matrix of this name in the first.
+template <typename Twins>
+void ExpectPlain(const std::string& matrix, const Twins& twins, const testing::TempDir& quantized) {
+  const testing::TempDir plain;
   ASSERT_TRUE(Quantize({.input = twins.quantized.path(), .output = quantized.path(), .bits = 8}).ok());
   ASSERT_TRUE(Quantize({.input = twins.plain.path(), .output = plain.path(), .bits = 8}).ok());
   EXPECT_TRUE(testing::SameBits(Logits(quantized.path()), Logits(plain.path())));
   const auto checkpoint = weights::Checkpoint::Open(quantized.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_NE(checkpoint->FindStored("lm_head.weight"), nullptr);
-  EXPECT_EQ(checkpoint->FindStored("lm_head.qweight"), nullptr);
+  EXPECT_NE(checkpoint->FindStored(matrix + ".weight"), nullptr);
+  EXPECT_EQ(checkpoint->FindStored(matrix + ".qweight"), nullptr);
+}
+
+// What a quantised head means depends on a declaration, which the new checkpoint does not have.
+TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedHead) {
+  const testing::TempDir quantized;
+  ExpectPlain("lm_head", testing::QuantizedTwins(Format("gptq_4_v2")), quantized);
   const std::string config = base::ReadFile(quantized.path() + "/config.json").value();
   EXPECT_THAT(nlohmann::json::parse(config)["quantization_config"]["ignore"], ::testing::Contains("lm_head"));
 }
@@ -241,15 +247,7 @@ struct RouterTwins {
 };
 
 TEST(QuantizeCheckpoint, KeepsTheValuesOfAQuantisedRouter) {
-  const RouterTwins twins(Format("gptq_4_v2"));
-  const testing::TempDir quantized, plain;
-  ASSERT_TRUE(Quantize({.input = twins.quantized.path(), .output = quantized.path(), .bits = 8}).ok());
-  ASSERT_TRUE(Quantize({.input = twins.plain.path(), .output = plain.path(), .bits = 8}).ok());
-  EXPECT_TRUE(testing::SameBits(Logits(quantized.path()), Logits(plain.path())));
-  const auto checkpoint = weights::Checkpoint::Open(quantized.path());
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_NE(checkpoint->FindStored("model.layers.0.mlp.gate.weight"), nullptr);
-  EXPECT_EQ(checkpoint->FindStored("model.layers.0.mlp.gate.qweight"), nullptr);
+  ExpectPlain("model.layers.0.mlp.gate", RouterTwins(Format("gptq_4_v2")), testing::TempDir());
 }
 
 // Which template a conversation with tools gets depends on a file in a folder.

@@ -41,7 +41,7 @@ speculation::TokenTree ChildrenOfTheRoot(int32_t num_children, bool are_sampled)
   return tree;
 }
 
-// How many nodes a sampled tree has depends on what was drawn, so the mailbox may not prefer the larger one.
+// The size of a sampled tree depends on the tokens that were drawn, so the mailbox must not keep a tree for its size.
 TEST(DraftMailbox, ANewTreeReplacesALargerSampledOne) {
   const auto mailbox = std::make_shared<DraftMailbox>(SessionIntroduction{}, [](auto) {});
   for (const int32_t num_children : {3, 2}) mailbox->Publish({.tree = ChildrenOfTheRoot(num_children, true)});

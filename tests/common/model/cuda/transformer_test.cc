@@ -248,7 +248,8 @@ class DeafCommunicator final : public kernels::Communicator {
   void GatherToFirst(void* /*pieces*/, size_t /*num_bytes*/) override {}
 };
 
-// All ranks must record at the same time, also those that keep no states.
+// NCCL records an operation on all ranks or on none. So a rank that keeps no captured states records its passes anew
+// with rank 0, which keeps them.
 TEST_F(CudaTransformer, ALaterRankForgetsItsPassesWithTheFirst) {
   int num_embeds = 0;
   CountingBackend backend(kernels::cuda::MakeBackend({.device = "cuda"}).backend, &num_embeds);
