@@ -29,6 +29,7 @@ using foretoken::v1::GenerateResponse;
 namespace {
 
 constexpr int32_t kSlowConnectMs = 200;
+constexpr std::chrono::milliseconds kLookForCancellation{100};  // between looks while it waits for a connection
 
 // What gRPC found out when it last tried to connect, for example "ipv4:127.0.0.1:50051: Connection refused". gRPC
 // reports it only in the status of a failed call, so this makes one. Empty: nothing is known.
@@ -67,14 +68,22 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   FT_ASSIGN_OR_RETURN(const auto credentials, rpc::ChannelCredentials(options.tls, options.is_secure));
   auto channel = grpc::CreateCustomChannel(options.target, credentials, arguments);
   const auto begin = std::chrono::system_clock::now();
+  const auto is_cancelled = [&] { return options.cancellation != nullptr && options.cancellation->cancelled(); };
   const auto stands_after = [&](int32_t ms) {
-    return channel->WaitForConnected(begin + std::chrono::milliseconds(ms));
+    const auto end = begin + std::chrono::milliseconds(ms);
+    for (bool is_last = false; !is_last && !is_cancelled();) {
+      const auto slice_end = std::chrono::system_clock::now() + kLookForCancellation;
+      is_last = slice_end >= end;
+      if (channel->WaitForConnected(std::min(slice_end, end))) return true;
+    }
+    return false;
   };
   bool stands = stands_after(std::min(kSlowConnectMs, options.connect_timeout_ms));
   if (!stands && options.connect_timeout_ms > kSlowConnectMs) {
     if (options.on_slow_connect) options.on_slow_connect();
     stands = stands_after(options.connect_timeout_ms);
   }
+  if (is_cancelled()) return absl::CancelledError("interrupted");
   if (!stands) {
     const std::string reason = LastConnectError(channel);
     return absl::UnavailableError(absl::StrCat("no server answers at ", options.target, " within ",

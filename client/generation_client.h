@@ -44,14 +44,15 @@ struct ConnectOptions {
   int32_t keepalive_ms = 30'000;                          // the client pings a silent connection after this time
   Metadata metadata = {};                                 // of every call
   rpc::TlsFiles tls = {};
-  std::string service_config = {};  // gRPC's, in JSON, for example with a policy for retries
-  bool is_secure = false;           // TLS with the system's authorities, if `tls` names no files
+  std::string service_config = {};             // gRPC's, in JSON, for example with a policy for retries
+  bool is_secure = false;                      // TLS with the system's authorities, if `tls` names no files
+  const Cancellation* cancellation = nullptr;  // of the wait for the connection
 };
 
 class GenerationClient {
  public:
-  // Waits for the connection. UNAVAILABLE names the target if there is none within connect_timeout_ms. INVALID_ARGUMENT
-  // names a TLS file that cannot be used.
+  // Waits for the connection. UNAVAILABLE names the target if there is none within connect_timeout_ms. CANCELLED: the
+  // cancellation ended the wait. INVALID_ARGUMENT names a TLS file that cannot be used.
   static absl::StatusOr<GenerationClient> Connect(const ConnectOptions& options);
 
   // Called for each message as it arrives. If it returns false, the client cancels the call.

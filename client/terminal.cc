@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -37,7 +38,9 @@ std::string Paint(absl::string_view text, Ink ink) {
   return ink == Ink::kPlain ? std::string(text) : absl::StrCat(Code(ink), text, "\x1b[0m");
 }
 
-std::string EscapeControls(absl::string_view text) {
+// Terminals that do not read UTF-8 take a single byte of 0x80 to 0x9f for a control, too.
+std::string EscapeControls(absl::string_view any_text) {
+  const std::string text = tokenizer::ValidUtf8(any_text);
   std::string escaped;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);

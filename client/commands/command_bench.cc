@@ -248,7 +248,7 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(LoadOptions options, LoadFromFlags());
   options.cancellation = &cancellation;
   const InterruptWatcher interrupt(cancellation);
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags({}, &cancellation));
   const bool writes_profile = !absl::GetFlag(FLAGS_profile).empty();
   if (writes_profile && (absl::GetFlag(FLAGS_compare) || !absl::GetFlag(FLAGS_json_out).empty())) {
     return absl::InvalidArgumentError("--profile: expected neither --compare nor --json_out with it");

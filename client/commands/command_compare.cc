@@ -236,7 +236,7 @@ absl::Status CompareTexts(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < prompts.size(); ++i) requests[i].set_text(prompts[i]);
   Cancellation cancellation;
   const InterruptWatcher interrupt(cancellation);
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags({}, &cancellation));
   const size_t num_shown = absl::GetFlag(FLAGS_show).value_or(requests.size());
   Comparer comparer(client, cancellation, {.num_shown = num_shown, .color = color});
   const Comparison comparison = comparer.Compare(requests);

@@ -69,7 +69,7 @@ absl::Status Explain(const std::vector<std::string>& arguments) {
   request.mutable_speculation()->set_report_steps(true);
   Cancellation cancellation;
   const InterruptWatcher interrupt(cancellation);
-  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags({}, &cancellation));
 
   const TimedGeneration timed = GenerateTimed(
       client, request, [](const GenerateResponse&) {}, &cancellation);
@@ -77,8 +77,8 @@ absl::Status Explain(const std::vector<std::string>& arguments) {
   if (absl::GetFlag(FLAGS_json)) {
     std::cout << ToJsonText(generation) << std::endl;
   } else if (!generation.samples.empty()) {
-    FT_ASSIGN_OR_RETURN(const TokenTexts texts, FetchTokenTexts(client, request.model(), generation));
-    Print(generation, texts, options);
+    const absl::StatusOr<TokenTexts> texts = FetchTokenTexts(client, request.model(), generation);
+    Print(generation, texts.value_or(TokenTexts()), options);
   }
   return WithAdvice(timed.status);
 }

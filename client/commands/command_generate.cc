@@ -118,7 +118,8 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
   const auto print_trace = [&trace] {
     if (trace != nullptr) std::cerr << "trace " << trace->trace_id() << std::endl;
   };
-  absl::StatusOr<GenerationClient> connected = ConnectFromFlags(trace == nullptr ? Metadata() : trace->metadata());
+  absl::StatusOr<GenerationClient> connected =
+      ConnectFromFlags(trace == nullptr ? Metadata() : trace->metadata(), &cancellation);
   if (!connected.ok()) {
     end_trace(connected.status());
     print_trace();

@@ -79,7 +79,7 @@ absl::StatusOr<std::string> TargetFromFlags() {
   return std::move(target.name);
 }
 
-absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
+absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata, const Cancellation* cancellation) {
   const absl::Duration connect_timeout = absl::GetFlag(FLAGS_connect_timeout);
   const absl::Duration timeout = absl::GetFlag(FLAGS_timeout);
   if (connect_timeout <= absl::ZeroDuration() || connect_timeout > absl::Hours(24)) {
@@ -99,7 +99,8 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata) {
                             .tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
                                     .key = absl::GetFlag(FLAGS_tls_key),
                                     .ca = absl::GetFlag(FLAGS_tls_ca)},
-                            .is_secure = target.is_secure};
+                            .is_secure = target.is_secure,
+                            .cancellation = cancellation};
   const bool is_encrypted = options.is_secure || options.tls.is_used();
   const bool is_local = rpc::IsLoopback(target.name) || absl::StartsWith(target.name, "unix:");
   if (!absl::GetFlag(FLAGS_token_file).empty() && !is_encrypted && !is_local) {

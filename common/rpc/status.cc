@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/utf8_bytes.h"
+#include "common/tokenizer/unicode/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -18,10 +19,12 @@ constexpr absl::string_view kFieldUrl = "foretoken/field";  // type of the paylo
 
 bool IsPassingLack(const absl::Status& status) { return absl::IsResourceExhausted(status) && base::IsPassing(status); }
 
-// Cuts between characters. The result is always UTF-8, because a string field of the details holds it.
-std::string Shortened(absl::string_view message) {
+// Cuts between characters. The result is always UTF-8, because a string field of the details holds it: libraries quote
+// single bytes of what they refuse.
+std::string Shortened(absl::string_view text) {
   constexpr absl::string_view kCut = "...";
-  if (message.size() <= kMaxErrorBytes) return std::string(message);
+  const std::string message = tokenizer::ValidUtf8(text);
+  if (message.size() <= kMaxErrorBytes) return message;
   return absl::StrCat(base::WholeCharacters(message, kMaxErrorBytes - kCut.size()), kCut);
 }
 

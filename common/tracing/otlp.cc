@@ -17,16 +17,6 @@ constexpr uint32_t kHasIsRemote = 0x100, kIsRemote = 0x200;
 
 uint64_t UnixNanos(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixNanos(time)); }
 
-// A collector refuses a whole batch for one text that is not UTF-8, and clients and peers may send any bytes.
-std::string Utf8(const std::string& text) {
-  if (!tokenizer::FirstInvalidUtf8(text).has_value()) return text;
-  std::string valid;
-  tokenizer::Utf8Assembler assembler(tokenizer::Replacement::kPerSequence);
-  assembler.Append(text, valid);
-  assembler.Flush(valid);
-  return valid;
-}
-
 // The first characters of a text in UTF-8.
 std::string Cut(const std::string& text, uint32_t max_characters) {
   uint32_t num_characters = 0;
@@ -40,8 +30,9 @@ std::string Cut(const std::string& text, uint32_t max_characters) {
 void Convert(bool value, const SpanLimits&, otlp::AnyValue* out) { out->set_bool_value(value); }
 void Convert(int64_t value, const SpanLimits&, otlp::AnyValue* out) { out->set_int_value(value); }
 void Convert(double value, const SpanLimits&, otlp::AnyValue* out) { out->set_double_value(value); }
+// A collector refuses a whole batch for one text that is not UTF-8, and clients and peers may send any bytes.
 void Convert(const std::string& value, const SpanLimits& limits, otlp::AnyValue* out) {
-  out->set_string_value(Cut(Utf8(value), limits.max_value_characters));
+  out->set_string_value(Cut(tokenizer::ValidUtf8(value), limits.max_value_characters));
 }
 template <typename Value>
 void Convert(const std::vector<Value>& values, const SpanLimits& limits, otlp::AnyValue* out) {
@@ -76,7 +67,7 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
   out->set_trace_state(span.context.state);
   if (span.parent.has_value()) out->set_parent_span_id(span.parent->data(), span.parent->size());
   out->set_flags(span.context.flags | kHasIsRemote | (span.has_remote_parent ? kIsRemote : 0));
-  out->set_name(Utf8(span.name));
+  out->set_name(tokenizer::ValidUtf8(span.name));
   out->set_kind(static_cast<int32_t>(span.kind));
   out->set_start_time_unix_nano(UnixNanos(span.begin));
   out->set_end_time_unix_nano(UnixNanos(std::max(span.begin, span.end)));
@@ -86,7 +77,7 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
   out->set_dropped_links_count(static_cast<uint32_t>(span.links.size() - num_links));
   if (span.error.has_value()) {
     out->mutable_status()->set_code(kStatusError);
-    out->mutable_status()->set_message(Utf8(*span.error));
+    out->mutable_status()->set_message(tokenizer::ValidUtf8(*span.error));
   }
 }
 
@@ -97,8 +88,8 @@ void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string
   otlp::ResourceSpans* const of_process = request->add_resource_spans();
   for (const auto& [key, value] : resource) {
     otlp::KeyValue* const pair = of_process->mutable_resource()->add_attributes();
-    pair->set_key(Utf8(key));
-    pair->mutable_value()->set_string_value(Utf8(value));
+    pair->set_key(tokenizer::ValidUtf8(key));
+    pair->mutable_value()->set_string_value(tokenizer::ValidUtf8(value));
   }
   otlp::ScopeSpans* const of_scope = of_process->add_scope_spans();
   of_scope->mutable_scope()->set_name("foretoken");

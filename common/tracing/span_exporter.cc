@@ -85,6 +85,8 @@ std::vector<Span> SpanExporter::TakeBatch() {
 }
 
 void SpanExporter::Export(std::span<const Span> batch) {
+  const SendResult no_time = {.outcome = Outcome::kRefused, .message = "there was no time left"};
+  if (SteadyNow() >= Deadline()) return Account(no_time, batch.size());
   // A span has dozens of small messages. By default they would take hundreds of blocks for a batch.
   google::protobuf::ArenaOptions arena_options;
   arena_options.start_block_size = arena_options.max_block_size = kArenaBlockBytes;

@@ -50,17 +50,21 @@ std::string CpuBackend::Describe() const {
   return text;
 }
 
+// What is mapped counts whole: most of a K/V cache, for example, is touched only later. What other processes have taken
+// does not count.
 std::optional<std::string> CpuBackend::MemoryRefusal(const MemoryNeed& need) const {
   constexpr size_t kMiB = size_t{1} << 20;
   const size_t num_ranks = static_cast<size_t>(options_.num_ranks);
   const size_t num_bytes = num_ranks * (need.weight_bytes + need.kv_bytes + need.pass_bytes);
   const std::optional<int64_t> whole = WholeMemory();
-  const bool is_beyond = whole.has_value() && num_bytes > static_cast<size_t>(*whole);
+  const size_t num_mapped = NumMappedBytes();
+  const bool is_beyond = whole.has_value() && num_mapped + num_bytes > static_cast<size_t>(*whole);
   if (!is_beyond && CanMap(num_bytes)) return std::nullopt;
   const auto mib = [](size_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; };
   return "memory: expected " + mib(num_bytes) + ", of which K/V takes " + mib(num_ranks * need.kv_bytes) +
          " and the tensors of a pass take " + mib(num_ranks * need.pass_bytes) + "; " +
-         (is_beyond ? "this process can have " + mib(static_cast<size_t>(*whole))
+         (is_beyond ? "this process can have " + mib(static_cast<size_t>(*whole)) +
+                          (num_mapped > 0 ? " and has " + mib(num_mapped) : "")
                     : "the system does not grant so much to this process (ulimit -v)") +
          ". Lower --" + (need.pass_bytes > need.kv_bytes ? "max_step_rows" : "kv_cache_mb");
 }

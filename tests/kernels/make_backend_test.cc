@@ -9,7 +9,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "kernels/free_memory.h"
 
 namespace foretoken::kernels {
 namespace {
@@ -45,6 +49,23 @@ TEST(MakeBackend, DescribesTheTargetThatTheOpsReallyTake) {
       EXPECT_THAT(made.backend->Describe(), EndsWith("/AVX2"));
     }
   }
+}
+
+// What is allocated is hardly touched, so the free memory of the machine still has all of it.
+TEST(MakeBackend, RefusesMemoryOnTheCpuBeyondWhatItHasAllocated) {
+  const std::optional<int64_t> whole = WholeMemory();
+  if (!whole.has_value()) GTEST_SKIP() << "the machine does not show its memory";
+  const MadeBackend made = MakeBackend({.num_threads = 1});
+  ASSERT_NE(made.backend, nullptr) << made.error;
+  const auto half = static_cast<size_t>(*whole) / 2;
+  const MemoryNeed need = {.kv_bytes = half + half / 2};
+  EXPECT_EQ(made.backend->MemoryRefusal(need), std::nullopt);
+  {
+    const Buffer kv = made.backend->Allocate(half);
+    EXPECT_THAT(made.backend->MemoryRefusal(need).value_or(""),
+                HasSubstr(" and has " + std::to_string(half >> 20) + " MiB. Lower --kv_cache_mb"));
+  }
+  EXPECT_EQ(made.backend->MemoryRefusal(need), std::nullopt);
 }
 
 TEST(MakeBackend, RefusesIsasAndDevicesOfOtherMachinesAndBuilds) {

@@ -90,6 +90,8 @@ TEST(GenerationFormat, ABadFormIsRefusedByItsField) {
   EXPECT_THAT(error_of(Formed(format)), HasSubstr("response_format.regex: "));  // from the cache
   format.set_ebnf("root ::= nobody");
   EXPECT_THAT(error_of(Formed(format)), HasSubstr("nobody"));
+  format.set_ebnf("root ::= é");
+  EXPECT_THAT(error_of(Formed(format)), HasSubstr("\ufffd")) << "the compiler quotes the first byte of é";
   format.mutable_choices();
   EXPECT_THAT(error_of(Formed(format)), HasSubstr("response_format.choices.texts: expected at least one text"));
   format.mutable_choices()->add_texts("");

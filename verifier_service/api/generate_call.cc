@@ -28,7 +28,7 @@ constexpr std::chrono::milliseconds kIdRetryPeriod(5);
 // A draining server closes a connection with its last status, and so does one that limits the age of connections. If
 // the client is then still acknowledging messages, the kernel resets the connection, and the client loses what it has
 // not read. So the status waits until the client has most likely read the messages: for longer than a round trip to a
-// client far away.
+// client far away. The call's deadline would take the status first, so a status does not wait where that is near.
 constexpr std::chrono::milliseconds kLinger(250);
 
 TracedCall CallOf(const std::string& method, const CallContext& server, const grpc::CallbackServerContext& context) {
@@ -277,7 +277,7 @@ void GenerateCall::End(const absl::Status& status) {
 }
 
 void GenerateCall::EndLocked(const absl::Status& status) {
-  if (is_finished_ || early_end_) return;
+  if (is_finished_ || early_end_ || has_lingered_) return;  // all was sent to a call that lingers
   early_end_ = status;
   checked_.reset();
   registration_.reset();
@@ -406,10 +406,11 @@ GenerateCall::NextAction GenerateCall::WriteOrFinish() {
   if (!end) return {};
   const bool has_answered = outbox_ && !early_end_;
   const bool may_close = LeaveConnection() || context_->is_draining;
-  if (has_answered && may_close && !std::exchange(has_lingered_, true)) return {.linger = true};
+  const bool has_time = SteadyNow() + absl::FromChrono(kLinger) < deadline_;
+  registration_.reset();  // before the client sees the end, so that it can reuse the id
+  if (has_answered && may_close && has_time && !std::exchange(has_lingered_, true)) return {.linger = true};
   is_finished_ = true;
   record_.End(*end);
-  registration_.reset();  // before the client sees the status, so that it can reuse the id
   return {.finish = end};
 }
 

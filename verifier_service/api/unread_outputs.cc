@@ -12,7 +12,7 @@
 namespace foretoken::verifier {
 
 absl::Status UnreadError(absl::string_view why) {
-  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the output is not read: ", why)),
+  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("OUTPUT_NOT_READ: the output is not read: ", why)),
                           "OUTPUT_NOT_READ");
 }
 

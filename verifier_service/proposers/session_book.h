@@ -197,8 +197,8 @@ class SessionBook {
     uint64_t next_session_id = 1;
     std::vector<uint64_t> dirty;  // sessions with unsent tokens or requests
     std::vector<uint64_t> closes;
-    v1::ProposeRequest farewell;  // the missing tokens of sessions that ended
-    size_t num_farewell_tokens = 0;
+    v1::ProposeRequest farewell;    // the missing tokens of sessions that ended
+    size_t num_farewell_bytes = 0;  // at most
     ComingStep forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;

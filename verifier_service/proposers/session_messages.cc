@@ -18,6 +18,8 @@ constexpr size_t kShortTokens = 64;
 // The tokens and masks of one message take half of the room on the wire. Openings, farewells and closes have the rest.
 constexpr size_t kMaxEventsBytes = rpc::kMaxProposeRequestBytes / 2;
 constexpr size_t kMaxEventBytes = 64;  // of an advance without its tokens and its mask
+// Of the sessions that end while their replica does not read.
+constexpr size_t kMaxFarewellBytes = kMaxEventsBytes / 8;
 
 uint32_t Microseconds(absl::Duration duration) {
   const int64_t us = absl::ToInt64Microseconds(duration);
@@ -51,7 +53,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   Replica& replica = it->second;
   if (replica.dirty.empty() && replica.closes.empty() && !replica.features.has_value()) return std::nullopt;
   v1::ProposeRequest request = std::exchange(replica.farewell, {});
-  replica.num_farewell_tokens = 0;
+  replica.num_farewell_bytes = 0;
   size_t num_piece_tokens = kMaxPieceTokens;  // the room for long contexts in this message
   size_t num_bytes = kMaxEventsBytes;         // the room for all contexts and masks
   std::vector<uint64_t> unfinished;
@@ -130,8 +132,10 @@ void SessionBook::WriteFarewell(Replica& replica, uint64_t session_id, const Ses
   const Sequence& sequence = sequences_.at(session.sequence_id);
   if (session.is_told && session.num_told < sequence.num_opening) return;  // the prompt was not fully sent
   const size_t num_left = sequence.token_ids.size() - session.num_told;
-  if (num_left == 0 || replica.num_farewell_tokens + num_left > kMaxPieceTokens) return;
-  replica.num_farewell_tokens += num_left;
+  const size_t num_bytes =
+      num_left * kMaxTokenBytes + kMaxEventBytes + (session.is_told ? 0 : sequence.introduction.ByteSizeLong());
+  if (num_left == 0 || replica.num_farewell_bytes + num_bytes > kMaxFarewellBytes) return;
+  replica.num_farewell_bytes += num_bytes;
   WriteSession(replica, session_id, num_left, replica.farewell);
 }
 

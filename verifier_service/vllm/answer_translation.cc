@@ -103,10 +103,11 @@ engine_api::GenerateResponse AnswerTranslation::MakeChunk(const v1::GenerateResp
 // Appends the part to the sample's `complete`, and ends it.
 void AnswerTranslation::Complete(const v1::GenerateResponse& response, Sample& sample) {
   engine_api::GenerateComplete& complete = *sample.complete.mutable_complete();
-  complete.mutable_output_ids()->MergeFrom(response.token_ids());
-  if (response.logprobs_size() > 0) {
-    AddLogprobs(response, options_.has_top_logprobs, *complete.mutable_output_logprobs());
-  }
+  engine_api::GenerateComplete part;
+  *part.mutable_output_ids() = response.token_ids();
+  if (response.logprobs_size() > 0) AddLogprobs(response, options_.has_top_logprobs, *part.mutable_output_logprobs());
+  complete.MergeFrom(part);
+  if (!options_.streams) num_output_bytes_ += part.ByteSizeLong();
   if (!response.has_completion()) return;
   ++num_ended_;
   complete.set_index(response.sample_index());
@@ -127,7 +128,6 @@ void AnswerTranslation::Add(const v1::GenerateResponse& response) {
     ready_.push_back(std::move(sample.complete));
   } else {
     Complete(response, sample);
-    num_output_bytes_ += response.ByteSizeLong();
     if (num_ended_ < options_.num_samples) return;
     for (Sample& ended : samples_) ready_.push_back(std::move(ended.complete));
   }

@@ -24,7 +24,8 @@ LoadReporter::LoadReporter(LoadReporterParts parts) : parts_(std::move(parts)), 
 double LoadReporter::Throughput(uint64_t num_tokens) {
   absl::MutexLock lock(&mutex_);
   const absl::Time now = parts_.now();
-  if (now - marked_at_ >= kLeastTime) {
+  // Another thread may have counted later and marked before.
+  if (now - marked_at_ >= kLeastTime && num_tokens >= num_marked_tokens_) {
     tokens_per_second_ = static_cast<double>(num_tokens - num_marked_tokens_) / absl::ToDoubleSeconds(now - marked_at_);
     marked_at_ = now;
     num_marked_tokens_ = num_tokens;

@@ -96,4 +96,13 @@ void Utf8Assembler::Flush(std::string& out) {
   held_back_.clear();
 }
 
+std::string ValidUtf8(absl::string_view text) {
+  if (!FirstInvalidUtf8(text).has_value()) return std::string(text);
+  std::string valid;
+  Utf8Assembler assembler(Replacement::kPerSequence);
+  assembler.Append(text, valid);
+  assembler.Flush(valid);
+  return valid;
+}
+
 }  // namespace foretoken::tokenizer

@@ -51,4 +51,7 @@ class Utf8Assembler {
   std::string held_back_;
 };
 
+// The text with one U+FFFD for each broken sequence. String fields of protocol buffers hold nothing else.
+std::string ValidUtf8(absl::string_view text);
+
 }  // namespace foretoken::tokenizer

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/check.h"
@@ -12,6 +13,8 @@ namespace {
 
 constexpr size_t kPageBytes = size_t{4} << 10;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+std::atomic<size_t> num_mapped_bytes = 0;
 
 constexpr size_t RoundUp(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -32,9 +35,12 @@ bool CanMap(size_t num_bytes) {
   return data != MAP_FAILED && munmap(data, num_bytes) == 0;
 }
 
+size_t NumMappedBytes() { return num_mapped_bytes; }
+
 Pages::Pages(size_t num_bytes) {
   if (num_bytes == 0) return;
   num_bytes_ = RoundUp(num_bytes, kPageBytes);
+  num_mapped_bytes += num_bytes_;
   if (num_bytes_ < kHugePageBytes) {
     data_ = Map(num_bytes_);
     return;
@@ -50,7 +56,9 @@ Pages::Pages(size_t num_bytes) {
 }
 
 Pages::~Pages() {
-  if (data_ != nullptr) munmap(data_, num_bytes_);
+  if (data_ == nullptr) return;
+  munmap(data_, num_bytes_);
+  num_mapped_bytes -= num_bytes_;
 }
 
 }  // namespace foretoken::kernels::cpu

@@ -11,6 +11,9 @@ namespace foretoken::kernels::cpu {
 // nothing about memory that other processes will take.
 bool CanMap(size_t num_bytes);
 
+// All that Pages of this process hold now, touched or not.
+size_t NumMappedBytes();
+
 class Pages {
  public:
   Pages() = default;

@@ -107,6 +107,22 @@ TEST(ForetokenExplain, SaysHowToAllowStepReports) {
                                      "To explain requests, start foretoken_verifier with --allow_step_reports.\n"));
 }
 
+TEST(ForetokenExplain, ExplainsWhatIsThereIfTheServerNoLongerKnowsItsTokens) {
+  FakeGenerationService service;
+  service.set_script([](const auto&, auto&, const auto& write) {
+    foretoken::v1::GenerateResponse response;
+    response.add_token_ids(500);  // that the fake does not detokenise
+    *response.add_steps() = testing::MakeReport(13, 344, "w");
+    response.mutable_steps(0)->set_token_ids(0, 500);
+    write(response);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  });
+  const Outcome outcome = RunAgainst(service, "explain", "abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("emitted 1, expected 1.00: \"#500\""));
+  EXPECT_THAT(outcome.out, HasSubstr("foretoken: UNAVAILABLE: gone\n"));
+}
+
 TEST(ForetokenExplain, PrintsTheReportsAsJson) {
   FakeGenerationService service;
   service.set_script(ThreeSteps);

@@ -362,5 +362,23 @@ TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
   EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
+TEST(ForetokenGenerate, AnInterruptEndsTheWaitForAServer) {
+  for (const char* command : {"generate", "compare", "explain", "bench"}) {
+    std::string arguments[] = {FORETOKEN_BINARY, command, "--target=localhost:1", "--connect_timeout=10m", "abc"};
+    char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
+                    arguments[3].data(), arguments[4].data(), nullptr};
+    pid_t pid = 0;
+    ASSERT_EQ(posix_spawn(&pid, argv[0], nullptr, nullptr, argv, environ), 0);
+    absl::SleepFor(absl::Seconds(1));  // so that it waits for the connection
+    kill(pid, SIGTERM);
+    const absl::Time begin = absl::Now();
+    int wait_status = 0;
+    ASSERT_EQ(waitpid(pid, &wait_status, 0), pid);
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(30)) << command;
+    EXPECT_TRUE(WIFEXITED(wait_status)) << command;
+    EXPECT_EQ(WEXITSTATUS(wait_status), 130) << command;
+  }
+}
+
 }  // namespace
 }  // namespace foretoken::client

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/base/error_text.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/error_details.h"
 
@@ -80,6 +81,15 @@ TEST(Status, AnErrorFitsTheTrailersThatAClientTakes) {
   EXPECT_LT(3 * status.error_message().size() + status.error_details().size() * 4 / 3, 4096);
   google::rpc::Status details;
   EXPECT_TRUE(details.ParseFromString(status.error_details()));  // UTF-8 to the end
+}
+
+// Libraries quote single bytes of what they refuse.
+TEST(ToGrpc, AMessageOfAnyBytesLeavesReadableDetails) {
+  const grpc::Status status = ToGrpc(InvalidField("response_format.ebnf", "Unexpected character: \xc3"));
+  EXPECT_EQ(status.error_message(), "response_format.ebnf: Unexpected character: \ufffd");
+  google::rpc::Status details;
+  ASSERT_TRUE(details.ParseFromString(status.error_details()));
+  EXPECT_EQ(details.message(), status.error_message());
 }
 
 // A server of other services answers so, with no word.

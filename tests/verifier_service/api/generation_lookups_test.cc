@@ -168,7 +168,7 @@ TEST_F(SlowReaders, OfALookupAreEndedByName) {
   EXPECT_TRUE(Comes([&] { return calls_->unread().totals().num_calls == 0; }));
   const grpc::Status status = lookup.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(status.error_message(), "the output is not read: a message was not taken within 400ms");
+  EXPECT_EQ(status.error_message(), "OUTPUT_NOT_READ: the output is not read: a message was not taken within 400ms");
 }
 
 class ManySlowReaders : public SlowReaders {

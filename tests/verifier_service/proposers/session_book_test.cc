@@ -129,7 +129,14 @@ TEST_F(SessionBookTest, FarewellsToAPeerThatDoesNotReadStayShort) {
     Open(id, Count(0, 1000), /*proposers=*/1, /*told_proposers=*/0);
     book_.Close(id);
   }
-  EXPECT_LE(Next(10).ByteSizeLong(), 64 * 1024);
+  EXPECT_LE(Next(10).ByteSizeLong(), 256 * 1024);
+  for (SequenceId id = 1; id <= 10'000; ++id) {
+    book_.Open({.sequence_id = id, .token_ids = kTokens, .tenant = std::string(256, 't'), .told_proposers = 0}, kNow);
+    book_.Close(id);
+  }
+  const v1::ProposeRequest many = Next(10);
+  EXPECT_GT(many.opens_size(), 100);
+  EXPECT_LE(many.ByteSizeLong(), 256 * 1024);
 }
 
 TEST_F(SessionBookTest, AClosedSessionIsClosedAtItsReplicaAndItsTreesAreStale) {

@@ -162,6 +162,16 @@ TEST(AnswerTranslation, ThePromptComesInPiecesAndGoesWithTheFirstMessageOfEachSa
   EXPECT_EQ(whole.num_held_bytes(), 0);
 }
 
+TEST(AnswerTranslation, OnlyWhatIsKeptCountsAsHeld) {
+  AnswerTranslation whole({});
+  v1::GenerateResponse response = Ours("token_ids: 1");
+  response.set_request_id(std::string(256, 'r'));
+  response.set_text(std::string(100, 't'));
+  for (int i = 0; i < 10; ++i) whole.Add(response);
+  EXPECT_GT(whole.num_held_bytes(), 0);
+  EXPECT_LT(whole.num_held_bytes(), 100);
+}
+
 // Else a client that reads its stream would seem to leave it unread.
 TEST(AnswerTranslation, ThePromptIsHeldUntilEverySampleHasHadIt) {
   AnswerTranslation answers({.streams = true, .num_samples = 2});

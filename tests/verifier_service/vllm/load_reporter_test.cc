@@ -54,6 +54,9 @@ TEST(LoadReporter, ThroughputIsOfTheTimeSinceACallAtLeastASecondAgo) {
   EXPECT_EQ(reporter.Report().gen_throughput(), 900);
   now += absl::Seconds(10);
   EXPECT_EQ(reporter.Report().gen_throughput(), 0);
+  now += absl::Seconds(10);
+  stats.num_generated_tokens = 990;  // as another thread counted earlier
+  EXPECT_EQ(reporter.Report().gen_throughput(), 0);
 }
 
 }  // namespace
