@@ -55,7 +55,6 @@ class Soak {
     result_.growths = watch.Finish();
     is_over = true;
     harm.join();
-    result_.growths.push_back(victims_growth_);
     vanish.join();
     ExpectNothingLeft();
     return result_;
@@ -113,8 +112,6 @@ class Soak {
     };
     for (int i = 0; !is_over; ++i) {
       pause(kFaultPause);
-      victims_growth_.end_bytes = victim_.process().MemoryBytes();
-      if (result_.num_kills == 0) victims_growth_.begin_bytes = victims_growth_.end_bytes;
       victim_.Kill();
       ++result_.num_kills;
       pause(kFaultPause);
@@ -180,8 +177,6 @@ class Soak {
   std::vector<std::vector<uint32_t>> expected_;  // [kNumDistinct]
   std::atomic<int> next_request_{0};
   std::atomic<int64_t> num_tokens_{0};
-  // From the first process before its kill to the last one before its kill.
-  testing::MemoryGrowth victims_growth_ = {.name = "killed proposer"};
   absl::Mutex mutex_;
   SoakResult result_;
 };

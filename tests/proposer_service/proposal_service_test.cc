@@ -3,12 +3,14 @@
 // verifier harms the others.
 #include "proposer_service/proposal_service.h"
 
+#include <atomic>
 #include <random>
 #include <set>
 #include <thread>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
 #include "gmock/gmock.h"
@@ -171,15 +173,18 @@ TEST_F(ProposalServiceTest, AVerifierThatNeverReadsIsStoppedAndHarmsNoOther) {
   const std::unique_ptr<Stream> unread = stub_->Propose(&context);
   v1::ProposeRequest flood;
   for (uint64_t id = 0; id < 20000; ++id) flood.add_advances()->set_session_id(id);
+  constexpr int kNumFloods = 100;
+  std::atomic<int> num_written = 0;
   std::thread writer([&] {
-    for (int32_t i = 0; i < 100 && unread->Write(flood); ++i) {
-    }
+    while (num_written < kNumFloods && unread->Write(flood)) ++num_written;
   });
   grpc::ClientContext other_context;
   const std::unique_ptr<Stream> other = stub_->Propose(&other_context);
   v1::ProposeResponse response;
   other->Write(OpenRequest(1));
   EXPECT_TRUE(other->Read(&response));
+  absl::SleepFor(absl::Seconds(1));  // in which a service that reads on would read all
+  EXPECT_LT(num_written, kNumFloods);
   context.TryCancel();
   writer.join();
   EXPECT_EQ(unread->Finish().error_code(), grpc::StatusCode::CANCELLED);

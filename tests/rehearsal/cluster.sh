@@ -278,7 +278,8 @@ upgrade_and_roll_back() {
     --wait --timeout 10s && fail "an upgrade that cannot succeed says that it did"
   helm history llama | tail -n 1 | grep -q failed || fail "$(helm history llama)"
   while_ready llama-verifier 2 helm rollback llama 2 --wait --timeout 2m || fail "a rollback fails: $(<"$scratch/command.log")"
-  kubectl get deployment llama-verifier -o yaml | grep -q 'pool: none' && fail "the rollback changed nothing"
+  [[ $(kubectl get deployment llama-verifier -o yaml) == *--max_queued_requests=40* ]] || fail "the rollback undid too much"
+  [[ $(kubectl get deployment llama-verifier -o yaml) != *'pool: none'* ]] || fail "the rollback changed nothing"
 
   while_ready llama-verifier 2 helm upgrade llama "$chart" "${options[@]}" --set verifier.autoscaling.kind=hpa --wait --timeout 2m ||
     fail "turning an autoscaler on fails: $(<"$scratch/command.log")"
@@ -292,7 +293,7 @@ upgrade_and_roll_back() {
 
 # As docs/operating.md says. The autoscaler of the verifier is on; `options` have it off.
 undo_under_an_autoscaler() {
-  local undo revision
+  local undo revision spec
   undo=$(commands_of_the_page Upgrades)
   revision=$(helm history llama --max 1 | awk 'END { print $1 }')
   [[ $undo == *--revision=1\ * ]] || fail "docs/operating.md does not say how to undo an upgrade: $undo"
@@ -303,7 +304,8 @@ undo_under_an_autoscaler() {
   undo=${undo//-n models /}
   (cd "$root" && bash -o pipefail -c "${undo/--revision=1/--revision=$revision}") >"$scratch/undo.log" 2>&1 ||
     fail "$undo: $(<"$scratch/undo.log")"
-  kubectl get deployment llama-verifier -o yaml | grep -q -- '--max_queued_requests=50' && fail "nothing was undone"
+  spec=$(kubectl get deployment llama-verifier -o yaml) || fail "there is no deployment after the undo"
+  [[ $spec != *--max_queued_requests=50* ]] || fail "nothing was undone"
   [[ $(kubectl get deployment llama-verifier -o 'jsonpath={.spec.replicas}') == 3 ]] || fail "undoing it changed the number of pods"
 }
 

@@ -29,6 +29,17 @@ TEST(LoadedDraftProposer, ReadsAGgufFileLikeADirectory) {
   const auto from_directory = DraftProposer::Load({.model_directory = directory}, of_directory);
   ASSERT_TRUE(from_file.ok()) << from_file.status();
   EXPECT_EQ((*from_file)->Describe().vocabulary_fingerprint, (*from_directory)->Describe().vocabulary_fingerprint);
+  const auto tree_of = [](DraftProposer& proposer) {
+    const auto session = proposer.Open({});
+    session->Append(std::vector<int32_t>{10, 20, 30, 40});
+    session->Want({.node_budget = 16});
+    while (proposer.Step()) continue;
+    const ProposalRequest request = {session.get(), 16};
+    return proposer.Propose({&request, 1}).at(0);
+  };
+  const speculation::TokenTree tree = tree_of(**from_file);
+  EXPECT_EQ(tree.num_nodes(), 16);
+  EXPECT_EQ(tree.nodes, tree_of(**from_directory).nodes);
 }
 
 // Experts are read while the thread grows trees, so the page shows what that costs.

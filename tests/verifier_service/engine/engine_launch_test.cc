@@ -93,6 +93,7 @@ TEST_F(EngineLaunchTest, APulseStopsWhileTheDeviceHangs) {
   hangs.WaitForNotification();
   const Pulse pulse = engine->pulse();
   EXPECT_FALSE(pulse.is_idle);
+  absl::SleepFor(absl::Milliseconds(100));
   EXPECT_EQ(engine->pulse().num_beats, pulse.num_beats);
   goes_on.Notify();
   while (!engine->pulse().is_idle) absl::SleepFor(absl::Milliseconds(1));
