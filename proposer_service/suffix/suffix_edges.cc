@@ -2,10 +2,14 @@
 #include "proposer_service/suffix/suffix_edges.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "absl/hash/hash.h"
 
 namespace foretoken::proposer {
 
-// Edges with a hash table from tokens to edges: linear probing, at most two thirds full.
+// Edges with a hash table from tokens to edges: linear probing, at most two thirds full. A peer chooses the tokens, so
+// the hash must be one that it cannot foresee: Abseil's differs from process to process.
 class SuffixEdges::LongList {
  public:
   explicit LongList(std::span<const SuffixEdge> edges) : edges_(edges.begin(), edges.end()) { Rehash(); }
@@ -57,9 +61,7 @@ class SuffixEdges::LongList {
   size_t num_bytes() const { return edges_.capacity() * sizeof(SuffixEdge) + slots_.capacity() * sizeof(uint32_t); }
 
  private:
-  size_t FirstSlot(int32_t token_id) const {
-    return (static_cast<uint32_t>(token_id) * 0x9E3779B1u) >> (32 - slot_bits_);
-  }
+  size_t FirstSlot(int32_t token_id) const { return absl::HashOf(token_id) & (slots_.size() - 1); }
   // The token's slot, or the free slot for it.
   size_t SlotOf(int32_t token_id) const {
     size_t slot = FirstSlot(token_id);
@@ -67,14 +69,12 @@ class SuffixEdges::LongList {
     return slot;
   }
   void Rehash() {
-    slot_bits_ = std::bit_width(2 * edges_.size());
-    slots_ = std::vector<uint32_t>(size_t{1} << slot_bits_);
+    slots_ = std::vector<uint32_t>(size_t{1} << std::bit_width(2 * edges_.size()));
     for (size_t i = 0; i < edges_.size(); ++i) slots_[SlotOf(edges_[i].token_id)] = static_cast<uint32_t>(i) + 1;
   }
 
   std::vector<SuffixEdge> edges_;
   std::vector<uint32_t> slots_;  // 1 + the edge's index; 0: free
-  uint32_t slot_bits_ = 0;
 };
 
 void SuffixEdges::Deleter::operator()(LongList* list) const { delete list; }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that are made to be slow. Each takes about linear time, so a megabyte takes about a second even in a debug
 // build. If this test fails, one request can block a server's tokenizer for minutes.
-#include <ctime>
 #include <string>
 
 #include "absl/time/time.h"
@@ -9,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/common/tokenizer/tokenizer_file.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/thread_time.h"
 
 namespace foretoken::tokenizer {
 namespace {
@@ -18,13 +18,6 @@ constexpr size_t kTextBytes = 1 << 20;
 // take minutes to hours.
 constexpr absl::Duration kLimit = absl::Seconds(20);
 
-// Of this thread's processor: a busy machine is not the tokenizer's fault.
-absl::Duration TimeUsed() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return absl::DurationFromTimespec(now);
-}
-
 std::string Repeated(absl::string_view unit) {
   std::string text;
   while (text.size() < kTextBytes) text.append(unit.data(), unit.size());
@@ -33,11 +26,11 @@ std::string Repeated(absl::string_view unit) {
 
 void ExpectFast(const Tokenizer& tokenizer, const std::string& text, const std::string& name) {
   SCOPED_TRACE(name);
-  const absl::Duration start = TimeUsed();
+  const absl::Duration start = testing::ThreadTime();
   const absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text, {.parse_special = true});
   ASSERT_TRUE(ids.ok()) << ids.status();
   EXPECT_FALSE(tokenizer.Decode(*ids).value().empty());
-  const absl::Duration used = TimeUsed() - start;
+  const absl::Duration used = testing::ThreadTime() - start;
   EXPECT_LT(used, kLimit);
   ::testing::Test::RecordProperty(name, absl::FormatDuration(used));
 }

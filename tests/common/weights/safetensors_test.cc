@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <ctime>
 #include <random>
 #include <string>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "tests/testing/models/safetensors_writer.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/thread_time.h"
 
 namespace foretoken::weights {
 namespace {
@@ -162,13 +162,6 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   }
 }
 
-// Of this thread's processor: a busy machine is not the reader's fault.
-absl::Duration TimeUsed() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return absl::DurationFromTimespec(now);
-}
-
 // A release build takes 0.6 s, one with sanitizers up to 8 s. Time that grows with the square of the tensors is more
 // than 200 s.
 TEST(Safetensors, TheTimeOfAHeaderGrowsWithItsTensors) {
@@ -180,9 +173,9 @@ TEST(Safetensors, TheTimeOfAHeaderGrowsWithItsTensors) {
                     i + 1, "]}");
   }
   const std::string file = SafetensorsBytes(header + "}", kNumTensors);
-  const absl::Duration start = TimeUsed();
+  const absl::Duration start = testing::ThreadTime();
   const auto tensors = Read(file);
-  const absl::Duration used = TimeUsed() - start;
+  const absl::Duration used = testing::ThreadTime() - start;
   ASSERT_TRUE(tensors.ok()) << tensors.status();
   EXPECT_EQ(tensors->size(), kNumTensors);
   EXPECT_LT(used, kLimit);

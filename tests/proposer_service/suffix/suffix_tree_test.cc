@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/thread_time.h"
 
 namespace foretoken::proposer {
 namespace {
@@ -304,6 +305,21 @@ TEST(SuffixTree, ReadersBetweenTheStepsOfBuildingFindExistingStrings) {
     }
     while (!tree.EndStep()) read(text);
   }
+}
+
+// The ids are those whose products with 2^32 / phi, a usual hash, are the smallest. A table of that hash takes four
+// seconds and more, and one whose hash nobody can foresee some milliseconds.
+TEST(SuffixTree, NobodyCanChooseTokensThatTakeLong) {
+  uint32_t inverse = 1;  // of the factor, modulo 2^32
+  for (int i = 0; i < 5; ++i) inverse *= 2 - 0x9E3779B1u * inverse;
+  SuffixTree tree({.max_depth = 12});
+  const NodeIdx root = tree.AddRoot();
+  const absl::Duration begin = testing::ThreadTime();
+  for (uint32_t product = 0; product < 120'000; ++product) {
+    const uint32_t token_id = product * inverse;
+    if (token_id < uint32_t{1} << 31) tree.Append(root, static_cast<int32_t>(token_id));
+  }
+  EXPECT_LT(testing::ThreadTime() - begin, absl::Seconds(2));
 }
 
 }  // namespace
