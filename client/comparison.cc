@@ -125,9 +125,30 @@ Comparison Summarise(const BothWays& results) {
   return comparison;
 }
 
+absl::Status CheckSpeculates(const GenerateRequest& request) {
+  if (request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF) return absl::OkStatus();
+  return absl::InvalidArgumentError("--speculation: expected auto or always to compare with no speculation, got off");
+}
+
+bool KeepsTokens(const GenerateRequest& request) {
+  const bool is_greedy = request.sampling().has_temperature() && request.sampling().temperature() == 0;
+  return request.verification() != foretoken::v1::VERIFICATION_RULE_REJECTION_SAMPLING || is_greedy;
+}
+
+absl::Status CheckKeepsTokens(const GenerateRequest& request) {
+  if (KeepsTokens(request)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--verification: expected keyed_draw, or --temperature=0, to compare tokens, got rejection_sampling, under which "
+      "speculation may change them");
+}
+
 GenerateRequest OneWay(GenerateRequest request, bool on, uint64_t default_seed) {
-  request.mutable_speculation()->set_mode(on ? foretoken::v1::SPECULATION_MODE_AUTO
-                                             : foretoken::v1::SPECULATION_MODE_OFF);
+  foretoken::v1::SpeculationOptions& speculation = *request.mutable_speculation();
+  if (!on) {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+  } else if (speculation.mode() != foretoken::v1::SPECULATION_MODE_ALWAYS) {
+    speculation.set_mode(foretoken::v1::SPECULATION_MODE_AUTO);
+  }
   request.set_tenant(absl::StrCat(request.tenant(), on ? "/speculation-on" : "/speculation-off"));
   if (!request.sampling().has_seed()) request.mutable_sampling()->set_seed(default_seed);
   return request;

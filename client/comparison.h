@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/generation_stats.h"
 #include "client/load.h"
@@ -55,8 +56,18 @@ struct BothWays {
 };
 Comparison Summarise(const BothWays& results);
 
-// The request with speculation off or on. Without a seed it gets the default seed. Off and on are two tenants, so
-// neither finds the other's text in the prefix cache or in the proposers' memory.
+// INVALID_ARGUMENT names --speculation if the request asks for no speculation, so that there is nothing to compare.
+absl::Status CheckSpeculates(const foretoken::v1::GenerateRequest& request);
+
+// Whether the tokens are the same with speculation off and on. Rejection sampling promises this at temperature 0 only
+// (LOSSLESS.md). An unset temperature may be any.
+bool KeepsTokens(const foretoken::v1::GenerateRequest& request);
+// INVALID_ARGUMENT names --verification unless the request keeps its tokens.
+absl::Status CheckKeepsTokens(const foretoken::v1::GenerateRequest& request);
+
+// The request with speculation off or on. On is SPECULATION_MODE_AUTO, or SPECULATION_MODE_ALWAYS if the request asks
+// for it. Without a seed the request gets the default seed. Off and on are two tenants, so neither finds the other's
+// text in the prefix cache or in the proposers' memory.
 foretoken::v1::GenerateRequest OneWay(foretoken::v1::GenerateRequest request, bool on, uint64_t default_seed);
 
 // Sends the requests in rounds, with one request per client. Each round runs once with speculation off and once with

@@ -60,7 +60,7 @@ struct AcceptedShare {
 // The shares for 0, 1, 2-3, 4-7, 8-15, and 16 or more. Empty: there was no step.
 std::vector<AcceptedShare> AcceptedShares(const GenerationStats& stats);
 
-// `wall` is the time from the start of the first call to the end of the last.
+// `wall` is the time from the start of the first call to the end of the last, or to its last tokens.
 GenerationStats Summarise(std::span<const TimedGeneration> generations, absl::Duration wall);
 
 nlohmann::ordered_json ToJson(const GenerationStats& stats);

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/base/steady_clock.h"
 
 namespace foretoken::client {
 namespace {
@@ -25,8 +26,9 @@ std::vector<absl::Duration> SendTimes(size_t num_requests, const LoadOptions& op
   return times;
 }
 
+// `time` is of the steady clock.
 void SleepUntil(absl::Time time, const Cancellation* cancellation) {
-  for (absl::Time now = absl::Now(); now < time; now = absl::Now()) {
+  for (absl::Time now = SteadyNow(); now < time; now = SteadyNow()) {
     if (cancellation != nullptr && cancellation->cancelled()) return;
     absl::SleepFor(std::min(time - now, absl::Milliseconds(100)));
   }
@@ -42,11 +44,11 @@ LoadResult RunLoad(GenerationClient& client, std::span<const foretoken::v1::Gene
   std::atomic<size_t> next = 0;
   std::atomic<int> num_sent_late = 0;
   absl::Mutex done_mutex;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const auto run_client = [&] {
     for (size_t i = next++; i < requests.size(); i = next++) {
       SleepUntil(start + send_times[i], options.cancellation);
-      if (options.rate > 0 && absl::Now() - start > send_times[i] + kLate) ++num_sent_late;
+      if (options.rate > 0 && SteadyNow() - start > send_times[i] + kLate) ++num_sent_late;
       result.generations[i] = GenerateTimed(
           client, requests[i], [](const foretoken::v1::GenerateResponse&) {}, options.cancellation);
       absl::MutexLock lock(&done_mutex);
@@ -57,7 +59,7 @@ LoadResult RunLoad(GenerationClient& client, std::span<const foretoken::v1::Gene
   const auto num_clients = std::min<size_t>(options.num_clients, requests.size());
   for (size_t i = 0; i < num_clients; ++i) clients.emplace_back(run_client);
   clients.clear();  // joins
-  result.wall = absl::Now() - start;
+  result.wall = SteadyNow() - start;
   result.num_sent_late = num_sent_late;
   return result;
 }

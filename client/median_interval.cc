@@ -4,10 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <numbers>
 
 #include "kernels/check.h"
 
 namespace foretoken::client {
+namespace {
+
+// The chance that exactly `num_below` of `count` values lie below the true median. Its factors leave the range of a
+// double where the chance itself does not, so they are multiplied as logarithms.
+double ChanceOf(size_t num_below, size_t count) {
+  const auto n = static_cast<double>(count);
+  const auto k = static_cast<double>(num_below);
+  return std::exp(std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1) - n * std::numbers::ln2);
+}
+
+}  // namespace
 
 MedianWithInterval MedianInterval(std::vector<double> values) {
   constexpr double kWanted = 0.95;
@@ -16,13 +28,12 @@ MedianWithInterval MedianInterval(std::vector<double> values) {
   const size_t count = values.size();
   // The interval from the k-th smallest to the k-th largest value misses the median if fewer than k values lie on one
   // side of it.
-  double chance = std::pow(0.5, static_cast<double>(count));  // that exactly k - 1 values lie below the median
-  double missed = 2 * chance;
+  double missed = 2 * ChanceOf(0, count);
   size_t k = 1;
   for (; 2 * (k + 1) <= count; ++k) {
-    chance *= static_cast<double>(count - k + 1) / static_cast<double>(k);
-    if (1 - (missed + 2 * chance) < kWanted) break;
-    missed += 2 * chance;
+    const double more = 2 * ChanceOf(k, count);
+    if (1 - (missed + more) < kWanted) break;
+    missed += more;
   }
   return {.median = (values[(count - 1) / 2] + values[count / 2]) / 2,
           .low = values[k - 1],

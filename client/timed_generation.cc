@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "common/base/steady_clock.h"
 
 namespace foretoken::client {
 namespace {
@@ -29,12 +29,12 @@ TimedGeneration GenerateTimed(GenerationClient& client, const foretoken::v1::Gen
                               Cancellation* cancellation) {
   TimedGeneration result;
   absl::Status append_status;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   result.status = client.Generate(
       request,
       [&](const foretoken::v1::GenerateResponse& response) {
         if (response.token_ids_size() > 0) {
-          result.arrivals.push_back({.since_start = absl::Now() - start,
+          result.arrivals.push_back({.since_start = SteadyNow() - start,
                                      .sample_index = response.sample_index(),
                                      .num_tokens = response.token_ids_size()});
         }

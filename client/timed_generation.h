@@ -24,6 +24,12 @@ struct TimedGeneration {
   absl::Status status;
   Generation generation;  // includes the output before an error
   std::vector<Arrival> arrivals;
+
+  // The time from the call to its last tokens; zero if none came. What `on_response` does with these tokens does not
+  // count.
+  absl::Duration time_to_last_token() const {
+    return arrivals.empty() ? absl::ZeroDuration() : arrivals.back().since_start;
+  }
 };
 
 // Runs one call. Calls `on_response` for each message. Errors: as GenerationClient; INTERNAL if the server breaks the

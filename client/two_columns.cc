@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/terminal.h"
@@ -52,19 +53,29 @@ size_t BreakOf(const Line& line, size_t width) {
   return width;
 }
 
+// Adds the line in pieces of at most `width` cells. Every piece but the first begins with an indent. The time is linear
+// in the line, because the width bounds the work on a piece.
+void WrapLine(const Line& line, size_t width, std::vector<Line>& wrapped) {
+  const auto is_space = [](const Cell& cell) { return cell.character == " "; };
+  const size_t num_spaces = std::find_if_not(line.begin(), line.end(), is_space) - line.begin();
+  const size_t indent = std::min(num_spaces + 2, width / 2);
+  std::span<const Cell> rest = line;
+  Line piece;
+  while (piece.size() + rest.size() > width) {
+    const size_t num_indented = piece.size();
+    const std::span<const Cell> fitting = rest.first(width - num_indented);
+    piece.insert(piece.end(), fitting.begin(), fitting.end());
+    piece.resize(BreakOf(piece, width));
+    rest = rest.subspan(piece.size() - num_indented);
+    wrapped.push_back(std::exchange(piece, Line(indent, {.character = " "})));
+  }
+  piece.insert(piece.end(), rest.begin(), rest.end());
+  wrapped.push_back(std::move(piece));
+}
+
 std::vector<Line> Wrap(std::span<const TextRun> runs, size_t width) {
   std::vector<Line> wrapped;
-  for (Line& line : Split(runs)) {
-    const auto is_space = [](const Cell& cell) { return cell.character == " "; };
-    const size_t indent = std::find_if_not(line.begin(), line.end(), is_space) - line.begin() + 2;
-    while (line.size() > width) {
-      const auto end = line.begin() + static_cast<ptrdiff_t>(BreakOf(line, width));
-      wrapped.emplace_back(line.begin(), end);
-      line.erase(line.begin(), end);
-      line.insert(line.begin(), std::min(indent, width / 2), {.character = " "});
-    }
-    wrapped.push_back(std::move(line));
-  }
+  for (const Line& line : Split(runs)) WrapLine(line, width, wrapped);
   while (!wrapped.empty() && wrapped.back().empty()) wrapped.pop_back();
   return wrapped;
 }

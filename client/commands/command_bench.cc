@@ -29,7 +29,8 @@
 
 ABSL_FLAG(int32_t, requests, 0, "Number of requests to send; they take the prompts in turn; default: each prompt once");
 ABSL_FLAG(bool, compare, false,
-          "Send each request with speculation off and on; print the ratio, and fail unless all token ids are equal");
+          "Send each request with speculation off and on; on is auto, or always with --speculation=always; print the "
+          "ratio, and fail unless all token ids are equal");
 ABSL_FLAG(std::string, json_out, "", "File that also gets the result, as JSON");
 
 ABSL_FLAG(std::string, profile, "",
@@ -46,6 +47,10 @@ constexpr int kMaxClients = 1024;
 absl::StatusOr<std::vector<GenerateRequest>> RequestsFromFlags(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const GenerateRequest request, RequestFromFlags());
   if (!request.request_id().empty()) return absl::InvalidArgumentError("--request_id: bench sends many requests");
+  if (absl::GetFlag(FLAGS_compare)) FT_RETURN_IF_ERROR(CheckKeepsTokens(request));
+  if (absl::GetFlag(FLAGS_compare) || !absl::GetFlag(FLAGS_profile).empty()) {
+    FT_RETURN_IF_ERROR(CheckSpeculates(request));
+  }
   FT_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, PromptsFromFlags(arguments));
   const int num_flag = absl::GetFlag(FLAGS_requests);
   if (num_flag < 0) return absl::InvalidArgumentError(absl::StrCat("--requests: expected at least 0, got ", num_flag));
@@ -195,21 +200,28 @@ absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateR
   return absl::OkStatus();
 }
 
-absl::Status MeasureProfile(GenerationClient& client, std::vector<GenerateRequest> requests,
+// The requests of one run of a profile. Each run is a tenant of its own, so it finds no prompt of another run in the
+// prefix cache, and proposers remember no output of another run.
+std::vector<GenerateRequest> OfRun(std::span<const GenerateRequest> requests, int num_clients, bool is_speculative) {
+  std::vector<GenerateRequest> run;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    GenerateRequest& request = run.emplace_back(OneWay(requests[i], is_speculative, i));
+    request.set_tenant(absl::StrCat(request.tenant(), "/clients-", num_clients));
+    // About one request at a time: a report tells of the whole step, and reports of all would make steps longer.
+    request.mutable_speculation()->set_report_steps(i % static_cast<size_t>(num_clients) == 0);
+  }
+  return run;
+}
+
+absl::Status MeasureProfile(GenerationClient& client, std::span<const GenerateRequest> requests,
                             const LoadOptions& options) {
   ProfileBuilder builder;
   absl::Status first_error;
   for (int num_clients = 1;; num_clients = std::min(2 * num_clients, options.num_clients)) {
     for (const bool is_speculative : {true, false}) {
-      for (size_t i = 0; i < requests.size(); ++i) {
-        foretoken::v1::SpeculationOptions& speculation = *requests[i].mutable_speculation();
-        // About one request at a time: a report tells of the whole step, and reports of all would make steps longer.
-        speculation.set_report_steps(i % static_cast<size_t>(num_clients) == 0);
-        speculation.set_mode(is_speculative ? foretoken::v1::SPECULATION_MODE_AUTO
-                                            : foretoken::v1::SPECULATION_MODE_OFF);
-      }
-      const LoadResult result = WithProgress(requests.size(), first_error, [&](const auto& on_done) {
-        return RunLoad(client, requests, {.num_clients = num_clients, .cancellation = options.cancellation}, on_done);
+      const std::vector<GenerateRequest> run = OfRun(requests, num_clients, is_speculative);
+      const LoadResult result = WithProgress(run.size(), first_error, [&](const auto& on_done) {
+        return RunLoad(client, run, {.num_clients = num_clients, .cancellation = options.cancellation}, on_done);
       });
       const GenerationStats stats = Summarise(result.generations, result.wall);
       FT_RETURN_IF_ERROR(CheckAllOk(stats, first_error));

@@ -18,7 +18,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/chat_history.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
@@ -26,6 +25,7 @@
 #include "client/commands/output_style.h"
 #include "client/commands/request_flags.h"
 #include "client/commands/result_file.h"
+#include "client/comparison.h"
 #include "client/generation_stats.h"
 #include "client/terminal.h"
 #include "client/text_attribution.h"
@@ -42,7 +42,8 @@ using foretoken::v1::GenerateResponse;
 
 constexpr char kHelp[] =
     "/system TEXT  set the system message; without TEXT there is none\n"
-    "/compare      write the last answer again without speculation, and compare speed and tokens\n"
+    "/compare      write the last answer again without speculation, and compare the tokens, and the speed after the\n"
+    "              first token\n"
     "/save FILE    write the conversation into a file, as a JSON list of messages; outside a terminal, a new file\n"
     "/reset        forget the conversation; the system message stays\n"
     "/help         show these commands\n"
@@ -87,6 +88,27 @@ struct Answered {
   TimedGeneration timed;
   GenerationStats stats;
 };
+
+// What speculation won after the first token. The time to the first token says nothing of speculation, because the
+// answer without speculation finds its prompt in the prefix cache.
+std::string SpeedVerdict(const GenerationStats& with, const GenerationStats& without) {
+  const auto tokens_per_s = [](const GenerationStats& stats) {
+    const double mean_ms = stats.inter_token_ms.has_value() ? stats.inter_token_ms->mean : 0;
+    return mean_ms > 0 ? 1000 / mean_ms : 0;
+  };
+  const double with_rate = tokens_per_s(with), without_rate = tokens_per_s(without);
+  if (with_rate == 0 || without_rate == 0) return "too few messages came to compare the speed";
+  return absl::StrFormat(
+      "after the first token %.1f tokens/s with speculation, %.1f tokens/s without: %.2f times as fast", with_rate,
+      without_rate, with_rate / without_rate);
+}
+
+std::string TokensVerdict(const Answered& with, const Answered& without) {
+  if (!KeepsTokens(with.request)) return "the tokens are not compared, because rejection sampling may change them";
+  const bool is_equal =
+      with.timed.generation.samples.at(0).token_ids == without.timed.generation.samples.at(0).token_ids;
+  return is_equal ? "the tokens are equal" : "the tokens DIFFER";
+}
 
 class ChatCommand {
  public:
@@ -175,9 +197,8 @@ class ChatCommand {
       for (const TextRun& run : attribution.Append(response)) std::cout << Show(run, style_);
       std::cout << std::flush;
     };
-    const absl::Time start = absl::Now();
     TimedGeneration timed = GenerateTimed(client_, request, print, cancellation.get());
-    const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
+    const GenerationStats stats = Summarise({&timed, 1}, timed.time_to_last_token());
     interrupt_.End();
     if (prints) std::cout << std::endl;
     return {.request = std::move(request), .timed = std::move(timed), .stats = stats};
@@ -185,6 +206,7 @@ class ChatCommand {
 
   // The last answer with the same seed and without speculation, and what speculation won.
   absl::Status Compare() {
+    FT_RETURN_IF_ERROR(CheckSpeculates(request_));
     if (!last_) return absl::FailedPreconditionError("/compare: expected a complete answer before it, got none");
     GenerateRequest request = last_->request;
     const Sample& with = last_->timed.generation.samples.at(0);
@@ -192,13 +214,8 @@ class ChatCommand {
     request.mutable_speculation()->set_mode(foretoken::v1::SPECULATION_MODE_OFF);
     const Answered plain = Answer(std::move(request), /*prints=*/false);
     FT_RETURN_IF_ERROR(plain.timed.status);
-    const double with_s = last_->stats.wall_s, plain_s = plain.stats.wall_s;
     std::cerr << "without speculation: " << ToLine(plain.stats) << "\n"
-              << absl::StrFormat("%.3f s with speculation, %.3f s without: %.2f times as fast; ", with_s, plain_s,
-                                 plain_s / with_s)
-              << (plain.timed.generation.samples.at(0).token_ids == with.token_ids ? "the tokens are equal"
-                                                                                   : "the tokens DIFFER")
-              << std::endl;
+              << SpeedVerdict(last_->stats, plain.stats) << "; " << TokensVerdict(*last_, plain) << std::endl;
     return absl::OkStatus();
   }
 

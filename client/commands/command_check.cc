@@ -12,6 +12,7 @@
 #include "client/commands/connect_flags.h"
 #include "client/terminal.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 
 namespace foretoken::client {
 namespace {
@@ -66,9 +67,9 @@ absl::Status CheckCancellation(GenerationClient& client) {
   request.set_request_id(absl::StrCat("foretoken-check-", absl::ToUnixNanos(absl::Now())));
   FT_RETURN_IF_ERROR(client.Generate(request, [](const GenerateResponse&) { return false; }));
   request.mutable_stopping()->set_max_tokens(1);
-  const absl::Time end = absl::Now() + kMaxCancelTime;
+  const absl::Time end = SteadyNow() + kMaxCancelTime;
   absl::Status status = client.Generate(request).status();
-  for (; absl::IsAlreadyExists(status) && absl::Now() < end; status = client.Generate(request).status()) {
+  for (; absl::IsAlreadyExists(status) && SteadyNow() < end; status = client.Generate(request).status()) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   if (absl::IsAlreadyExists(status)) {

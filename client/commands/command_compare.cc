@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "client/commands/color_flag.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
@@ -26,6 +25,7 @@
 #include "client/text_attribution.h"
 #include "client/two_columns.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 
 ABSL_FLAG(std::optional<uint32_t>, show, std::nullopt,
           "Number of texts to show; each other text takes one line; default: all");
@@ -55,7 +55,7 @@ class Panel {
   void Append(bool on, const GenerateResponse& response) {
     std::vector<TextRun>& runs = on ? columns_.right : columns_.left;
     for (TextRun& run : attribution_[on ? 1 : 0].Append(response)) runs.push_back(std::move(run));
-    if (!terminal_rows_.has_value() || absl::Now() < last_drawn_ + kRedrawInterval) return;
+    if (!terminal_rows_.has_value() || SteadyNow() < last_drawn_ + kRedrawInterval) return;
     std::vector<std::string> lines = ToLines(columns_);
     const size_t num_fitting = *terminal_rows_ - 1;  // the cursor cannot return to lines that have scrolled away
     if (lines.size() > num_fitting) lines.erase(lines.begin(), lines.end() - static_cast<ptrdiff_t>(num_fitting));
@@ -70,7 +70,7 @@ class Panel {
     for (const std::string& line : lines) std::cout << line << "\n";
     std::cout << std::flush;
     num_drawn_ = lines.size();
-    last_drawn_ = absl::Now();
+    last_drawn_ = SteadyNow();
   }
 
   TwoColumns columns_;
@@ -82,12 +82,17 @@ class Panel {
 
 struct Timed {
   TimedGeneration generation;
-  absl::Duration wall;
 
+  // To the arrival of the last tokens, before they are drawn.
+  absl::Duration wall() const { return generation.time_to_last_token(); }
   uint64_t num_tokens() const {
     uint64_t sum = 0;
     for (const Sample& sample : generation.generation.samples) sum += sample.token_ids.size();
     return sum;
+  }
+  // 0 if no token came.
+  double tokens_per_s() const {
+    return wall() > absl::ZeroDuration() ? static_cast<double>(num_tokens()) / absl::ToDoubleSeconds(wall()) : 0;
   }
 };
 
@@ -100,17 +105,14 @@ struct Pair {
                        {.name = "on", .generations = {&on.generation, 1}})
         .empty();
   }
-  double ratio() const {
-    const double off_rate = static_cast<double>(off.num_tokens()) / absl::ToDoubleSeconds(off.wall);
-    return off_rate > 0 ? static_cast<double>(on.num_tokens()) / absl::ToDoubleSeconds(on.wall) / off_rate : 0;
-  }
+  double ratio() const { return off.tokens_per_s() > 0 ? on.tokens_per_s() / off.tokens_per_s() : 0; }
   std::string Verdict() const {
     return is_ok() ? absl::StrFormat("%.2fx, token ids %s", ratio(), is_equal() ? "equal" : "NOT equal") : "failed";
   }
 };
 
 std::string Duration(const Timed& timed) {
-  const double seconds = absl::ToDoubleSeconds(timed.wall);
+  const double seconds = absl::ToDoubleSeconds(timed.wall());
   return seconds < 0.1 ? absl::StrFormat("%.0f ms", 1000 * seconds) : absl::StrFormat("%.2f s", seconds);
 }
 
@@ -172,20 +174,16 @@ class Comparer {
   };
 
   static void Append(Timed timed, LoadResult& result) {
+    result.wall += timed.wall();
     result.generations.push_back(std::move(timed.generation));
-    result.wall += timed.wall;
   }
 
   Timed Send(const GenerateRequest& request, Way way, Panel* panel) {
     const GenerateRequest sent = OneWay(request, way.on, way.default_seed);
-    const absl::Time start = absl::Now();
-    Timed timed;
-    timed.generation = GenerateTimed(
+    return {GenerateTimed(
         client_, sent,
         [&](const GenerateResponse& response) { panel != nullptr ? panel->Append(way.on, response) : void(); },
-        &cancellation_);
-    timed.wall = absl::Now() - start;
-    return timed;
+        &cancellation_)};
   }
 
   Pair SendBothWays(const GenerateRequest& request, size_t index, Panel* panel) {
@@ -231,6 +229,8 @@ absl::Status CompareTexts(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(const GenerateRequest request, RequestFromFlags());
   if (!request.request_id().empty()) return absl::InvalidArgumentError("--request_id: compare sends many requests");
   if (request.sampling().n() > 1) return absl::InvalidArgumentError("--n: compare shows one sample of each prompt");
+  FT_RETURN_IF_ERROR(CheckKeepsTokens(request));
+  FT_RETURN_IF_ERROR(CheckSpeculates(request));
   FT_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, PromptsFromFlags(arguments));
   std::vector<GenerateRequest> requests(prompts.size(), request);
   for (size_t i = 0; i < prompts.size(); ++i) requests[i].set_text(prompts[i]);

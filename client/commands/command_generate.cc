@@ -7,7 +7,6 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "client/commands/commands.h"
 #include "client/commands/connect_flags.h"
 #include "client/commands/interrupt.h"
@@ -23,6 +22,7 @@
 #include "client/timed_generation.h"
 #include "client/token_texts.h"
 #include "common/base/status_macros.h"
+#include "common/base/steady_clock.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -129,12 +129,12 @@ absl::Status Generate(const std::vector<std::string>& arguments) {
 
   const bool is_json = absl::GetFlag(FLAGS_json);
   Printer printer(style, request.sampling().n() > 1);
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const TimedGeneration timed = GenerateTimed(
       client, request, [&](const GenerateResponse& response) { is_json ? void() : printer.Print(response); },
       &cancellation);
   end_trace(timed.status);
-  const GenerationStats stats = Summarise({&timed, 1}, absl::Now() - start);
+  const GenerationStats stats = Summarise({&timed, 1}, SteadyNow() - start);
   if (is_json) {
     std::cout << ToJsonText(timed, stats, trace == nullptr ? "" : trace->trace_id()) << std::endl;
   } else {

@@ -64,8 +64,8 @@ nlohmann::ordered_json ToJson(const Profile& profile);
 class ProfileBuilder {
  public:
   // Adds the requests of a run. A request with step reports has one for each of its steps; not every request needs
-  // them. The lengths are those of the first run, because later runs of the same requests find their prompts in the
-  // prefix cache.
+  // them. All runs send the same requests, so the lengths are those of the first run. Each run must be a tenant of its
+  // own. Otherwise it finds the prompts of earlier runs in the prefix cache, and proposers remember their outputs.
   void Add(std::span<const TimedGeneration> generations, bool is_speculative);
   // FAILED_PRECONDITION if a run has no report: the server does not give them.
   absl::StatusOr<Profile> Build(const std::string& model) const;

@@ -15,6 +15,7 @@ namespace {
 using foretoken::testing::FakeGenerationService;
 using foretoken::testing::GenerateFromPrompt;
 using foretoken::v1::GenerateRequest;
+using foretoken::v1::SPECULATION_MODE_ALWAYS;
 using foretoken::v1::SPECULATION_MODE_AUTO;
 using foretoken::v1::SPECULATION_MODE_OFF;
 using ::testing::ElementsAre;
@@ -60,6 +61,28 @@ TEST(Compare, AlternatesOffAndOnAndKeepsEverythingElseEqual) {
   for (const GenerateRequest& request : service.requests()) tenants.insert(request.tenant());
   EXPECT_THAT(tenants,
               ElementsAre("/speculation-off", "/speculation-off/first", "/speculation-on", "/speculation-on/first"));
+}
+
+TEST(OneWay, KeepsARequestForSpeculationAtAnyCost) {
+  GenerateRequest request;
+  request.mutable_speculation()->set_mode(SPECULATION_MODE_ALWAYS);
+  EXPECT_EQ(OneWay(request, /*on=*/true, 0).speculation().mode(), SPECULATION_MODE_ALWAYS);
+  EXPECT_EQ(OneWay(request, /*on=*/false, 0).speculation().mode(), SPECULATION_MODE_OFF);
+  EXPECT_EQ(OneWay(GenerateRequest(), /*on=*/true, 0).speculation().mode(), SPECULATION_MODE_AUTO);
+}
+
+TEST(KeepsTokens, IsPromisedByTheKeyedDrawAndAtTemperatureZero) {
+  GenerateRequest request;
+  request.mutable_sampling()->set_temperature(0.8F);
+  EXPECT_TRUE(KeepsTokens(request));
+  request.set_verification(foretoken::v1::VERIFICATION_RULE_KEYED_DRAW);
+  EXPECT_TRUE(KeepsTokens(request));
+  request.set_verification(foretoken::v1::VERIFICATION_RULE_REJECTION_SAMPLING);
+  EXPECT_FALSE(KeepsTokens(request));
+  request.mutable_sampling()->clear_temperature();
+  EXPECT_FALSE(KeepsTokens(request)) << "the model's default may be any";
+  request.mutable_sampling()->set_temperature(0);
+  EXPECT_TRUE(KeepsTokens(request));
 }
 
 std::string LineOf(const std::vector<double>& ratios) {

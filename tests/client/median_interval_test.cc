@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "tests/testing/cases/random_values.h"
@@ -35,6 +36,18 @@ TEST(MedianInterval, TakesTheNarrowestPairThatIsSureEnough) {
   EXPECT_EQ(many.low, 10);
   EXPECT_EQ(many.high, 23);
   EXPECT_GE(many.confidence, 0.95);
+}
+
+// The chance that all values lie on one side, 2^-2000, is too small for a double. By whole numbers without rounding the
+// interval is from the 956th to the 1,045th value, with a confidence of 0.95345.
+TEST(MedianInterval, OfThousandsOfValuesDoesNotCollapse) {
+  std::vector<double> values(2000);
+  std::iota(values.begin(), values.end(), 1);
+  const MedianWithInterval found = MedianInterval(values);
+  EXPECT_EQ(found.median, 1000.5);
+  EXPECT_EQ(found.low, 956);
+  EXPECT_EQ(found.high, 1045);
+  EXPECT_NEAR(found.confidence, 0.95345, 1e-5);
 }
 
 TEST(MedianInterval, OfTooFewValuesHasLessConfidence) {

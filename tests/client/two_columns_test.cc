@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
+
+#include "absl/time/time.h"
+
 namespace foretoken::client {
 namespace {
 
@@ -32,6 +36,20 @@ TEST(TwoColumns, BreaksALongLineAtAWordAndIndentsTheRest) {
   EXPECT_THAT(Lines({}, {{"abcdefghijklmnopqrstuvwxyz"}}),
               ElementsAre("                   │ abcdefghijklmnopqr", "                   │   stuvwxyz"));
   EXPECT_THAT(Lines({}, {{std::string(60, ' ') + "deep"}}).back(), EndsWith("│          deep"));
+}
+
+// A release build takes a fraction of a second. Work that is quadratic in the line takes minutes.
+TEST(TwoColumns, BreaksALineOfAMegabyteInLinearTime) {
+  const auto used = [] {  // of this thread's processor, because the machine may be busy
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return absl::DurationFromTimespec(now);
+  };
+  constexpr size_t kLength = 1 << 20;
+  const absl::Duration begin = used();
+  const std::vector<std::string> lines = Lines({}, {{std::string(kLength, 'x')}});
+  EXPECT_LT(used() - begin, absl::Seconds(20));
+  EXPECT_EQ(lines.size(), 1 + (kLength - 18 + 15) / 16) << "18 characters in the first line, 16 in the others";
 }
 
 TEST(TwoColumns, CountsCharactersNotBytesEvenWhereARunCutsOne) {

@@ -13,6 +13,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/faults/quiet_levels.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
@@ -28,6 +29,16 @@ class ShiftedClock {
   ShiftedClock() { Set(0); }
   std::vector<std::string> Environment() const {
     return {std::string("LD_PRELOAD=") + FORETOKEN_CLOCK_SHIFT, "CLOCK_SHIFT_FILE=" + path()};
+  }
+  // `foretoken ARGUMENTS` with this clock and these variables.
+  std::vector<std::string> Command(const std::vector<std::string>& arguments,
+                                   const std::vector<std::string>& variables = {}) const {
+    std::vector<std::string> command = Environment();
+    command.insert(command.begin(), "/usr/bin/env");
+    command.insert(command.end(), variables.begin(), variables.end());
+    command.push_back(absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"));
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return command;
   }
   void Set(double seconds) const {
     std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
@@ -155,16 +166,10 @@ TEST_P(ClockJumps, StretchNoSpanOfACommand) {
   const testing::TempDir directory;
   const testing::TraceCollector collector;
   ServiceProcess verifier("foretoken_verifier", {});
-  std::vector<std::string> command = clock.Environment();
-  command.insert(command.begin(), "/usr/bin/env");
-  for (const std::string& part :
-       {absl::StrCat("OTEL_EXPORTER_OTLP_ENDPOINT=", collector.url()), absl::StrCat(FORETOKEN_BINARY_DIR, "/foretoken"),
-        std::string("generate"), absl::StrCat("--target=", verifier.address()), std::string("--trace"),
-        std::string("--n=4"), std::string("--max_tokens=800"), std::string("--ignore_eos"),
-        std::string("def sum(a, b):")}) {
-    command.push_back(part);
-  }
-  testing::ChildProcess generate(command, directory.path() + "/log");
+  testing::ChildProcess generate(clock.Command({"generate", absl::StrCat("--target=", verifier.address()), "--trace",
+                                                "--n=4", "--max_tokens=800", "--ignore_eos", "def sum(a, b):"},
+                                               {absl::StrCat("OTEL_EXPORTER_OTLP_ENDPOINT=", collector.url())}),
+                                 directory.path() + "/log");
   ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_samples_running") > 0; }));
   verifier.process().Signal(SIGSTOP);
   clock.Set(GetParam());
@@ -176,6 +181,55 @@ TEST_P(ClockJumps, StretchNoSpanOfACommand) {
   EXPECT_EQ(calls[0].service, "foretoken-client");
   EXPECT_GE(calls[0].nanos(), absl::ToInt64Nanoseconds(kUntilAJumpShows));
   EXPECT_LT(absl::Nanoseconds(calls[0].nanos()), absl::Minutes(10));
+}
+
+// The result that `foretoken bench` has written.
+nlohmann::json ResultOf(const std::string& path) {
+  std::ifstream file(path);
+  return nlohmann::json::parse(file, /*cb=*/nullptr, /*allow_exceptions=*/false);
+}
+
+// Again the verifier stops in the middle of the call.
+TEST_P(ClockJumps, StretchNoMeasuredTime) {
+  const ShiftedClock clock;
+  const testing::TempDir directory;
+  const std::string result = directory.path() + "/result";
+  ServiceProcess verifier("foretoken_verifier", {});
+  testing::ChildProcess bench(
+      clock.Command({"bench", absl::StrCat("--target=", verifier.address()), absl::StrCat("--json_out=", result),
+                     "--n=4", "--max_tokens=800", "--ignore_eos", "def sum(a, b):"}),
+      directory.path() + "/log");
+  ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_generated_tokens_total") > 0; }));
+  verifier.process().Signal(SIGSTOP);
+  clock.Set(GetParam());
+  absl::SleepFor(kUntilAJumpShows);
+  verifier.process().Signal(SIGCONT);
+  EXPECT_EQ(bench.Wait(), 0);
+  const nlohmann::json json = ResultOf(result);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_GE(json["wall_s"], absl::ToDoubleSeconds(kUntilAJumpShows));
+  EXPECT_LT(json["wall_s"], 600);
+  EXPECT_LT(json["inter_token_ms"]["mean"], 600) << "of 799 tokens, so an hour would make it 4,500";
+}
+
+// Twelve requests within 7.2 seconds, the first after 0.1: their times depend on the load's seed alone.
+TEST_P(ClockJumps, DelayNoRequestOfALoad) {
+  const ShiftedClock clock;
+  const testing::TempDir directory;
+  const std::string result = directory.path() + "/result";
+  ServiceProcess verifier("foretoken_verifier", {});
+  testing::ChildProcess bench(
+      clock.Command({"bench", absl::StrCat("--target=", verifier.address()), absl::StrCat("--json_out=", result),
+                     "--rate=1", "--requests=12", "--max_tokens=2", "def sum(a, b):"}),
+      directory.path() + "/log");
+  ASSERT_TRUE(WaitUntil([&] { return verifier.Metric("foretoken_generated_tokens_total") > 0; }));
+  clock.Set(GetParam());
+  ASSERT_TRUE(WaitUntil([&] { return bench.MemoryBytes() == 0; })) << "a request waits for the shifted clock";
+  EXPECT_EQ(bench.Wait(), 0);
+  const nlohmann::json json = ResultOf(result);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_GE(json["wall_s"], 7);
+  EXPECT_LT(json["wall_s"], 600);
 }
 
 // A request that takes longer than the grace.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -101,11 +102,60 @@ TEST(ForetokenChat, ComparesTheLastAnswerWithPlainDecoding) {
   FakeGenerationService service;
   const Outcome outcome = Chat(service, "/compare\nab\n/compare\n", "--max_tokens=4 2>&1");
   EXPECT_THAT(outcome.out, HasSubstr("/compare: expected a complete answer before it, got none"));
-  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("[0-9.]+ s with speculation, [0-9.]+ s without: [0-9.]+ times as "
-                                                    "fast; the tokens are equal"));
+  EXPECT_THAT(outcome.out, HasSubstr("; the tokens are equal\n"));
+  EXPECT_THAT(Chat(FakeGenerationService(), "ab\n/compare\n", "--max_tokens=1 2>&1").out,
+              HasSubstr("too few messages came to compare the speed; the tokens are equal\n"));
   ASSERT_EQ(service.requests().size(), 2);
   EXPECT_EQ(service.requests()[1].speculation().mode(), foretoken::v1::SPECULATION_MODE_OFF);
   EXPECT_EQ(Messages(service.requests()[1]), "user:ab ");
+}
+
+// Only the first answer waits two seconds for its prompt. Then both answers write a token every tenth of a second, so
+// speculation has won nothing and lost nothing.
+TEST(ForetokenChat, ComparesTheSpeedAfterTheFirstToken) {
+  FakeGenerationService service;
+  service.set_script([](const foretoken::v1::GenerateRequest& request, auto& context, const auto& write) {
+    if (request.speculation().mode() != foretoken::v1::SPECULATION_MODE_OFF) absl::SleepFor(absl::Seconds(2));
+    foretoken::v1::GenerateRequest plain = request;
+    plain.mutable_speculation()->set_mode(foretoken::v1::SPECULATION_MODE_OFF);
+    return testing::GenerateFromPrompt(plain, context, [&](const foretoken::v1::GenerateResponse& response) {
+      const bool is_read = write(response);
+      absl::SleepFor(absl::Milliseconds(100));
+      return is_read;
+    });
+  });
+  const std::string out = Chat(service, "ab\n/compare\n", "--max_tokens=3 2>&1").out;
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(out, found,
+                                std::regex("after the first token [0-9.]+ tokens/s with speculation, [0-9.]+ tokens/s "
+                                           "without: ([0-9.]+) times as fast; the tokens are equal\n")))
+      << out;
+  EXPECT_GT(std::stod(found[1]), 0.3) << "the time of the prompt counts";
+  EXPECT_LT(std::stod(found[1]), 3) << "the time of the prompt counts";
+}
+
+TEST(ForetokenChat, ComparesNoTokensThatRejectionSamplingMayChange) {
+  FakeGenerationService service;
+  service.set_script([](const foretoken::v1::GenerateRequest& request, auto& context, const auto& write) {
+    foretoken::v1::GenerateRequest other = request;
+    if (request.speculation().mode() == foretoken::v1::SPECULATION_MODE_OFF) {
+      other.mutable_chat()->mutable_messages(0)->set_content("cd");
+    }
+    return testing::GenerateFromPrompt(other, context, write);
+  });
+  const std::string lines = "ab\n/compare\n", rule = "--verification=rejection_sampling --temperature=";
+  const Outcome sampled = Chat(service, lines, rule + "0.8 2>&1");
+  EXPECT_EQ(sampled.exit_code, 0);
+  EXPECT_THAT(sampled.out, HasSubstr("; the tokens are not compared, because rejection sampling may change them\n"));
+  EXPECT_THAT(Chat(service, lines, rule + "0 2>&1").out, HasSubstr("; the tokens DIFFER\n"));
+}
+
+TEST(ForetokenChat, ComparesNoAnswerWithoutSpeculation) {
+  FakeGenerationService service;
+  const Outcome outcome = Chat(service, "ab\n/compare\n", "--speculation=off 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("INVALID_ARGUMENT: --speculation: expected auto or always"));
+  EXPECT_EQ(service.requests().size(), 1);
 }
 
 TEST(ForetokenChat, GoesOnAfterAnErrorWithoutTheFailedMessage) {

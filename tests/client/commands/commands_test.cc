@@ -8,10 +8,13 @@
 
 #include <fstream>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/proto_json.h"
 #include "common/base/version.h"
 #include "nlohmann/json.hpp"
@@ -27,8 +30,10 @@ namespace {
 using foretoken::testing::FakeGenerationService;
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
 
 // Reports of a prompt of two chunks, of a step with a tree and of a plain step.
 grpc::Status ThreeSteps(const GenerateRequest& request, grpc::ServerContext& /*context*/,
@@ -238,6 +243,24 @@ TEST(ForetokenBench, AProfileNeedsReportsAndARunOfItsOwn) {
   EXPECT_FALSE(std::ifstream(dir.path() + "/profile.json").good());
 }
 
+// Otherwise a proposer that remembers outputs knows those of all runs but the first, and the profile promises too much.
+TEST(ForetokenBench, EachRunOfAProfileIsATenantOfItsOwn) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  RunAgainst(service, "bench",
+             absl::StrCat("--profile=", dir.path(), "/profile.json --clients=4 --requests=4 --max_tokens=4 ",
+                          "--tenant=t --speculation=always abc >/dev/null 2>&1"));
+  std::map<std::string, std::set<int>> modes;  // by tenant
+  for (const GenerateRequest& request : service.requests()) {
+    modes[request.tenant()].insert(request.speculation().mode());
+  }
+  EXPECT_EQ(service.requests().size(), 24);
+  const std::set<int> on = {foretoken::v1::SPECULATION_MODE_ALWAYS}, off = {foretoken::v1::SPECULATION_MODE_OFF};
+  EXPECT_THAT(modes, ElementsAre(Pair("t/speculation-off/clients-1", off), Pair("t/speculation-off/clients-2", off),
+                                 Pair("t/speculation-off/clients-4", off), Pair("t/speculation-on/clients-1", on),
+                                 Pair("t/speculation-on/clients-2", on), Pair("t/speculation-on/clients-4", on)));
+}
+
 TEST(ForetokenCheck, SeesThatAServerServes) {
   FakeGenerationService service;
   const Outcome outcome = RunAgainst(service, "check", "2>&1");
@@ -382,6 +405,41 @@ TEST(ForetokenCompare, FailsWhenSpeculationChangesATokenOrARequestFails) {
   EXPECT_EQ(failed.exit_code, 1);
   EXPECT_THAT(failed.out, HasSubstr("RESOURCE_EXHAUSTED: full"));
   EXPECT_THAT(RunAgainst(service, "compare", "--n=2 abc 2>&1").out, HasSubstr("--n: compare shows one sample"));
+}
+
+// One text, whose stream without speculation stays open for two seconds after its last token.
+TEST(ForetokenCompare, MeasuresToTheLastToken) {
+  FakeGenerationService service;
+  service.set_script([](const GenerateRequest& request, auto& context, auto& write) {
+    const grpc::Status status = testing::GenerateFromPrompt(request, context, write);
+    if (request.tenant() == "/speculation-off") absl::SleepFor(absl::Seconds(2));
+    return status;
+  });
+  EXPECT_THAT(RunAgainst(service, "compare", "--max_tokens=5 abc 2>&1").out,
+              ::testing::ContainsRegex("\n5 tokens in ([0-9]+ ms|[01][.][0-9]+ s) "));
+}
+
+TEST(ForetokenCompare, RefusesFlagsUnderWhichThereIsNothingToCompare) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string profile = absl::StrCat("--profile=", dir.path(), "/profile.json ");
+  for (const auto& [command, flags] :
+       {std::pair<std::string, std::string>{"compare", ""}, {"bench", "--compare "}, {"bench", profile}}) {
+    const Outcome off = RunAgainst(service, command, flags + "--speculation=off abc 2>&1");
+    EXPECT_EQ(off.exit_code, 1) << command << flags;
+    EXPECT_THAT(off.out, HasSubstr("INVALID_ARGUMENT: --speculation: expected auto or always")) << command << flags;
+    if (flags == profile) continue;  // compares no tokens
+    const std::string rejection = flags + "--verification=rejection_sampling --temperature=";
+    const Outcome sampled = RunAgainst(service, command, rejection + "0.8 abc 2>&1");
+    EXPECT_EQ(sampled.exit_code, 1) << command << flags;
+    EXPECT_THAT(sampled.out, HasSubstr("INVALID_ARGUMENT: --verification: expected keyed_draw")) << command << flags;
+    EXPECT_EQ(service.requests().size(), 0);
+  }
+  for (const auto& [command, flags] : {std::pair("compare", ""), {"bench", "--compare "}}) {
+    const Outcome greedy =
+        RunAgainst(service, command, absl::StrCat(flags, "--verification=rejection_sampling --temperature=0 abc 2>&1"));
+    EXPECT_EQ(greedy.exit_code, 0) << command << greedy.out;
+  }
 }
 
 TEST(ForetokenBench, FindsBeforeTheRunThatItsResultHasNoPlace) {
