@@ -21,7 +21,8 @@ struct Command {
   const char* arguments;
   const char* summary;
   int (*run)(const std::vector<std::string>&);
-  std::vector<std::string> flag_files;  // `help COMMAND` shows the flags of these files
+  std::vector<std::string> flag_files;  // the command has the flags of these files
+  std::vector<std::string> flags = {};  // and these single flags of other files
 };
 
 const std::vector<Command>& Commands() {
@@ -48,10 +49,11 @@ const std::vector<Command>& Commands() {
         "client/commands/prompts.cc", "client/commands/color_flag.cc", "client/commands/command_explain.cc",
         "client/commands/commands.cc"}},
       {"tokenize",
-       "[--add_special_tokens=BOOL] [--parse_special_tokens=BOOL] [TEXT]",
+       "[TEXT]",
        "show the tokens of a text",
        RunTokenize,
-       {"client/commands/connect_flags.cc", "client/commands/prompts.cc", "client/commands/commands.cc"}},
+       {"client/commands/connect_flags.cc", "client/commands/model_flag.cc", "client/commands/commands.cc"},
+       {"prompt_file", "add_special_tokens", "parse_special_tokens"}},
       {"info",
        "",
        "show the served model, its limits and its proposers",
@@ -67,13 +69,15 @@ const std::vector<Command>& Commands() {
        "write each text with speculation off and on, side by side; prompts from lines of --prompt_file",
        RunCompare,
        {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/model_flag.cc",
-        "client/commands/prompts.cc", "client/commands/color_flag.cc", "client/commands/command_compare.cc"}},
+        "client/commands/color_flag.cc", "client/commands/command_compare.cc"},
+       {"prompt_file"}},
       {"bench",
        "[PROMPT]",
        "measure many requests at a time; prompts from lines of --prompt_file",
        RunBench,
        {"client/commands/connect_flags.cc", "client/commands/request_flags.cc", "client/commands/model_flag.cc",
-        "client/commands/prompts.cc", "client/commands/load_flags.cc", "client/commands/command_bench.cc"}},
+        "client/commands/load_flags.cc", "client/commands/command_bench.cc"},
+       {"prompt_file"}},
       {"simulate",
        "PROFILE",
        "how many verifiers and proposers a load needs, from a file that bench --profile wrote",
@@ -94,8 +98,8 @@ const std::vector<Command>& Commands() {
        "--model=DIRECTORY [PROMPT]",
        "see on this machine that speculation changes no token, at every width; calls no server",
        RunSelfTest,
-       {"client/commands/model_flag.cc", "client/commands/offline_flags.cc", "client/commands/prompts.cc",
-        "client/commands/command_selftest.cc"}}};
+       {"client/commands/model_flag.cc", "client/commands/offline_flags.cc", "client/commands/command_selftest.cc"},
+       {"prompt_file"}}};
   return *kCommands;
 }
 
@@ -114,12 +118,22 @@ std::string Usage() {
   return usage;
 }
 
+std::vector<std::string> FlagFilesOfAllCommands() {
+  std::vector<std::string> files;
+  for (const Command& command : Commands()) {
+    files.insert(files.end(), command.flag_files.begin(), command.flag_files.end());
+  }
+  return files;
+}
+
 // The description of a command for the parser and the help text.
 foretoken::flags::CommandLine CommandLineOf(const Command& command) {
   return {.program = absl::StrCat("foretoken ", command.name),
           .summary = command.summary,
           .arguments = command.arguments,
           .flag_files = command.flag_files,
+          .flags = command.flags,
+          .command_flag_files = FlagFilesOfAllCommands(),
           // Without its value a constraint or a protection would be none, and nobody would see that a variable of the
           // shell was unset.
           .needs_value = {"json_schema", "regex", "ebnf", "choices", "structural_tag", "allowed_token_ids",

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/flags/commandlineflag.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -22,6 +24,7 @@
 #include "common/telemetry/metrics_server.h"
 #include "common/tracing/process_tracing.h"
 #include "proposer_service/features/load_drafter.h"
+#include "proposer_service/options.h"
 #include "proposer_service/proposal_service.h"
 #include "spdlog/spdlog.h"
 
@@ -56,6 +59,18 @@ Config ConfigFromFlags() {
   return config;
 }
 
+// The options that differ from their defaults.
+std::vector<absl::string_view> ChangedOptions() {
+  std::vector<absl::string_view> changed;
+  const auto add_if_changed = [&](const absl::CommandLineFlag& flag) {
+    if (flag.CurrentValue() != flag.DefaultValue()) changed.push_back(flag.Name());
+  };
+#define FT_PROPOSER_OPTION(method, type, name, field, help) add_if_changed(absl::GetFlagReflectionHandle(FLAGS_##name));
+#include "proposer_service/option_list.inc"
+#undef FT_PROPOSER_OPTION
+  return changed;
+}
+
 bool HasModel(absl::string_view method) { return method == "draft" || ReadsFeatures(method); }
 
 // The only argument may name the checkpoint of a draft model.
@@ -70,6 +85,7 @@ absl::StatusOr<Config> ConfigFromCommandLine(const std::vector<std::string>& arg
     return absl::InvalidArgumentError(absl::StrCat(
         "--model: --method=", config.method, " reads no model: a draft model is --method=draft --model=DIRECTORY"));
   }
+  FT_RETURN_IF_ERROR(CheckFlags(config.method, ChangedOptions()));
   if (arguments.empty()) return config;
   if (arguments.size() > 1 || !HasModel(config.method) || !config.draft.model_directory.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", arguments.back(),

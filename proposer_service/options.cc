@@ -83,4 +83,18 @@ absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
   return config;
 }
 
+absl::Status CheckFlags(absl::string_view method, const std::vector<absl::string_view>& flags) {
+  FT_RETURN_IF_ERROR(ValidateMethod(method));
+  std::vector<absl::string_view> known;
+  for (const Option& option : kOptions) {
+    if (Has(method, option)) known.push_back(option.name);
+  }
+  for (const absl::string_view flag : flags) {
+    if (std::find(known.begin(), known.end(), flag) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, ": expected, for --method=", method, ", one of --", absl::StrJoin(known, ", --")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace foretoken::proposer

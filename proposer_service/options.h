@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proposer's configuration from pairs of names and texts. A verifier configures an embedded proposer in this way:
+// Which options a method has, and a proposer's configuration from pairs of names and texts. A verifier configures an
+// embedded proposer in this way:
 //
 //   ConfigFromOptions("draft", {{"model", "/models/small"}, {"children", "8"}})
 //
@@ -10,6 +11,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -22,5 +24,9 @@ namespace foretoken::proposer {
 // that does not fit the option's type. The function does not check ranges; Validate does.
 absl::StatusOr<Config> ConfigFromOptions(absl::string_view method,
                                          std::span<const std::pair<std::string, std::string>> options);
+
+// INVALID_ARGUMENT: an unknown method; a flag of foretoken_proposer that is an option of other methods only. The error
+// lists the method's flags.
+absl::Status CheckFlags(absl::string_view method, const std::vector<absl::string_view>& flags);
 
 }  // namespace foretoken::proposer

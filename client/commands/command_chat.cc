@@ -233,7 +233,7 @@ absl::StatusOr<bool> Chat(const std::vector<std::string>& arguments) {
         absl::StrCat("expected messages on standard input, got the argument ", arguments.front()));
   }
   FT_ASSIGN_OR_RETURN(const OutputStyle style, OutputStyleFromFlags());
-  FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags());
+  FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags("the messages"));
   if (request.sampling().n() > 1) return absl::InvalidArgumentError("--n: a conversation has one answer, expected 1");
   AnswerInterrupt interrupt;
   const InterruptWatcher watcher([&interrupt] { interrupt.OnSignal(); });

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/commands/commands.h"
+#include "client/commands/interrupt.h"
 #include "client/offline/quantize_checkpoint.h"
 #include "common/base/status_macros.h"
 
@@ -37,7 +38,10 @@ absl::StatusOr<QuantizeOptions> OptionsFromFlags(const std::vector<std::string>&
 }
 
 absl::Status Quantize(const std::vector<std::string>& arguments) {
-  FT_ASSIGN_OR_RETURN(const QuantizeOptions options, OptionsFromFlags(arguments));
+  FT_ASSIGN_OR_RETURN(QuantizeOptions options, OptionsFromFlags(arguments));
+  Cancellation cancellation;
+  const InterruptWatcher interrupt(cancellation);
+  options.cancellation = &cancellation;
   int64_t shown_percent = -1;
   const auto progress = [&](int64_t num_bytes_done, int64_t num_bytes) {
     const int64_t percent = 100 * num_bytes_done / std::max<int64_t>(1, num_bytes);

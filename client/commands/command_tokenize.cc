@@ -20,7 +20,6 @@ constexpr size_t kAllColumns = std::numeric_limits<size_t>::max();
 absl::Status Tokenize(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(foretoken::v1::GenerateRequest prompt, RequestFromFlags());
   FT_RETURN_IF_ERROR(SetPromptFromFlags(arguments, prompt));
-  if (!prompt.has_text()) return absl::InvalidArgumentError("--prompt_tokens: expected a text to tokenize");
   foretoken::v1::TokenizeRequest request;
   request.set_model(prompt.model());
   request.set_text(prompt.text());

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <istream>
+#include <optional>
 #include <system_error>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/request_flags.h"
 #include "client/prompt_lines.h"
 #include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
@@ -46,6 +48,14 @@ absl::StatusOr<std::string> ReadWhole(absl::string_view flag, const std::string&
   return text;
 }
 
+// Whether the prompt may be read from the path. Standard input can be read once, and the request is read before.
+absl::Status CheckPromptFile(const std::string& path) {
+  const std::optional<std::string> flag = RequestFlagOnStandardInput();
+  if (path != "-" || !flag.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--prompt_file: expected a file or a prompt argument, got standard input, which is read for ", *flag));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path) {
@@ -72,10 +82,12 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
     return absl::OkStatus();
   }
   if (tokens.empty()) {
+    const std::string path = file.empty() ? "-" : file;
+    FT_RETURN_IF_ERROR(CheckPromptFile(path));
     if (file.empty() && isatty(STDIN_FILENO) == 1) {
       std::cerr << "reading the prompt from standard input; Ctrl-D ends it" << std::endl;
     }
-    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", file.empty() ? "-" : file));
+    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", path));
     return absl::OkStatus();
   }
   for (const std::string& token : tokens) {
@@ -94,6 +106,7 @@ absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std:
     return absl::InvalidArgumentError("expected either a prompt argument or --prompt_file");
   }
   if (!arguments.empty()) return std::vector<std::string>{absl::StrJoin(arguments, " ")};
+  FT_RETURN_IF_ERROR(CheckPromptFile(file));
   FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));
   return ParsePromptLines(text);
 }

@@ -13,11 +13,12 @@
 
 namespace foretoken::client {
 
-// Sets one prompt from exactly one of the sources. INVALID_ARGUMENT names a missing, second or unreadable source.
+// Sets one prompt from exactly one of the sources. INVALID_ARGUMENT names a missing, second or unreadable source, and a
+// flag of the request that reads standard input where the prompt would be.
 absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request);
 
 // Many prompts: one from the arguments, or one per line {"prompt": TEXT} of --prompt_file. INVALID_ARGUMENT names the
-// line.
+// line, and the flag as above.
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments);
 
 // The text of a file that a flag names, "-" for standard input. NOT_FOUND, or UNAVAILABLE for an error in reading,

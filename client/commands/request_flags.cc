@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -147,6 +148,27 @@ absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOpti
   return absl::OkStatus();
 }
 
+// The flags whose texts are on standard input, in the order in which they are read.
+std::vector<std::string> FlagsOnStandardInput() {
+  std::vector<std::string> flags;
+  if (absl::GetFlag(FLAGS_json_schema) == "@-") flags.push_back("--json_schema");
+  if (absl::GetFlag(FLAGS_ebnf) == "@-") flags.push_back("--ebnf");
+  if (absl::GetFlag(FLAGS_structural_tag) == "@-") flags.push_back("--structural_tag");
+  if (absl::GetFlag(FLAGS_prediction_file) == "-") flags.push_back("--prediction_file");
+  return flags;
+}
+
+absl::Status CheckStandardInput(std::optional<std::string> holds) {
+  for (std::string& flag : FlagsOnStandardInput()) {
+    if (holds.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, ": expected a file, got standard input, which is read for ", *holds));
+    }
+    holds = std::move(flag);
+  }
+  return absl::OkStatus();
+}
+
 // The value of a flag that takes a text or, as @FILE, a file.
 absl::StatusOr<std::string> TextOrFile(absl::string_view flag, const std::string& value) {
   if (value.empty() || value.front() != '@') return value;
@@ -236,7 +258,8 @@ absl::Status SetSpeculation(GenerateRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<GenerateRequest> RequestFromFlags() {
+absl::StatusOr<GenerateRequest> RequestFromFlags(std::optional<std::string> input_holds) {
+  FT_RETURN_IF_ERROR(CheckStandardInput(std::move(input_holds)));
   GenerateRequest request;
   request.set_request_id(absl::GetFlag(FLAGS_request_id));
   request.set_model(absl::GetFlag(FLAGS_model));
@@ -252,6 +275,12 @@ absl::StatusOr<GenerateRequest> RequestFromFlags() {
   FT_RETURN_IF_ERROR(SetSpeculation(request));
   request.set_expected_numerics_fingerprint(absl::GetFlag(FLAGS_numerics_fingerprint));
   return request;
+}
+
+std::optional<std::string> RequestFlagOnStandardInput() {
+  std::vector<std::string> flags = FlagsOnStandardInput();
+  if (flags.empty()) return std::nullopt;
+  return std::move(flags.front());
 }
 
 }  // namespace foretoken::client

@@ -15,7 +15,7 @@ absl::Status WriteResultFile(const std::string& path, absl::string_view text) {
   std::error_code ignored;
   const std::filesystem::file_type type = std::filesystem::symlink_status(path, ignored).type();
   if (type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found) {
-    absl::Status status = base::WriteFile(path, text, kReadableByAll);
+    absl::Status status = base::ReplaceFile(path, text, kReadableByAll);
     const bool is_fixed = absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status);  // EACCES, EBUSY
     if (!is_fixed) return status;
   }

@@ -319,6 +319,11 @@ std::string FileName(size_t i, size_t num_files) {
   return num_files == 1 ? "model.safetensors" : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, num_files);
 }
 
+absl::Status CheckNotCancelled(const QuantizeOptions& options) {
+  const bool is_cancelled = options.cancellation != nullptr && options.cancellation->cancelled();
+  return is_cancelled ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
 absl::StatusOr<QuantizedSize> WriteWeights(const QuantizeOptions& options, std::span<const Item> items,
                                            OutputFolder& output,
                                            const std::function<void(int64_t, int64_t)>& progress) {
@@ -334,6 +339,7 @@ absl::StatusOr<QuantizedSize> WriteWeights(const QuantizeOptions& options, std::
     for (const TensorHeader& header : headers) file_by_tensor[header.name] = name;
     FT_ASSIGN_OR_RETURN(SafetensorsWriter file, SafetensorsWriter::Create(output.Add(name), headers));
     for (const Item& item : files[i]) {
+      FT_RETURN_IF_ERROR(CheckNotCancelled(options));
       FT_RETURN_IF_ERROR(item.copied != nullptr ? file.Append(item.copied->bytes)
                                                 : WriteMatrix(item, options.group_size, file));
       size.num_matrices += item.bits != 0 ? 1 : 0;
@@ -375,6 +381,7 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
   for (const std::string& name : other_files) {
     FT_RETURN_IF_ERROR(output.Copy(name, absl::StrCat(options.input, "/", name)));
   }
+  FT_RETURN_IF_ERROR(CheckNotCancelled(options));
   FT_RETURN_IF_ERROR(output.Finish("config.json", new_config));
   return size;
 }

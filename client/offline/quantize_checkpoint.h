@@ -11,7 +11,7 @@
 // and so are the chat templates in its folder additional_chat_templates, but not weights in other forms. The memory
 // needed is some rows of a matrix, and the scales of one. A run that fails leaves no file behind. Errors:
 // INVALID_ARGUMENT names a matrix whose inputs the group size does not divide, a matrix with a value that is not finite
-// as bf16, or an output that exists; the system's name a file or a directory.
+// as bf16, or an output that exists; CANCELLED; the system's name a file or a directory.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/cancellation.h"
 
 namespace foretoken::client {
 
@@ -29,6 +30,7 @@ struct QuantizeOptions {
   int64_t group_size = 32;
   int head_bits = 0;                                // 4 or 8; 0: the head stays as it is
   int64_t max_file_bytes = int64_t{5'000'000'000};  // of a file with weights, unless one tensor alone has more
+  const Cancellation* cancellation = nullptr;       // may end the run between two tensors
 };
 
 struct QuantizedSize {

@@ -30,6 +30,11 @@ OutputFile::~OutputFile() {
   ::unlink(path_.c_str());
 }
 
+absl::Status OutputFile::SetMode(int mode) {
+  if (::fchmod(file_, static_cast<mode_t>(mode)) != 0) return FileError("set the mode of", path_);
+  return absl::OkStatus();
+}
+
 absl::Status OutputFile::Append(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t num_written = ::write(file_, bytes.data(), bytes.size());

@@ -30,6 +30,8 @@ class OutputFile {
   }
   ~OutputFile();
 
+  // Sets the mode of the file exactly. The mode of Create is less what the process's umask takes away.
+  absl::Status SetMode(int mode);
   absl::Status Append(absl::string_view bytes);
   // Returns when all bytes are on the disk. It is the last call.
   absl::Status Finish();

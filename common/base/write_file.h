@@ -14,4 +14,7 @@ namespace foretoken::base {
 // the file, unless `mode` says otherwise. Errors: the system's, with the path.
 absl::Status WriteFile(const std::string& path, absl::string_view bytes, int mode = 0600);
 
+// As WriteFile, but a file that is there keeps its mode, because it may be private. A new file gets `new_mode`.
+absl::Status ReplaceFile(const std::string& path, absl::string_view bytes, int new_mode);
+
 }  // namespace foretoken::base

@@ -73,6 +73,23 @@ Named Find(absl::string_view typed) {
   return {.flag = flag, .is_off = true};
 }
 
+bool IsOfFile(const absl::CommandLineFlag& flag, const std::vector<std::string>& files) {
+  const std::string file = flag.Filename();
+  return std::any_of(files.begin(), files.end(), [&](const std::string& end) {
+    return absl::EndsWith(file, absl::StrCat("/", end)) || file == end;
+  });
+}
+
+bool IsOwn(const absl::CommandLineFlag& flag, const CommandLine& line) {
+  return IsOfFile(flag, line.flag_files) ||
+         std::find(line.flags.begin(), line.flags.end(), flag.Name()) != line.flags.end();
+}
+
+// Whether only other commands have the flag. Every command takes the flags of libraries.
+bool IsOfOthers(const absl::CommandLineFlag& flag, const CommandLine& line) {
+  return IsOfFile(flag, line.command_flag_files) && !IsOwn(flag, line);
+}
+
 // The least number of insertions, deletions and replacements that turn one text into the other.
 size_t NumEdits(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -88,7 +105,7 @@ size_t NumEdits(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-absl::Status UnknownFlag(absl::string_view typed) {
+absl::Status UnknownFlag(absl::string_view typed, const CommandLine& line) {
   const std::string name = absl::StrReplaceAll(typed, {{"-", "_"}});
   size_t fewest = std::min(kMostEdits, name.size() / 2) + 1;
   std::string hint;
@@ -96,7 +113,7 @@ absl::Status UnknownFlag(absl::string_view typed) {
   for (const auto& [other, flag] : absl::GetAllFlags()) in_order.emplace(other, flag);
   for (const auto& [other, flag] : in_order) {
     const size_t num_edits = NumEdits(name, other);
-    if (num_edits >= fewest || IsRefused(other)) continue;
+    if (num_edits >= fewest || IsRefused(other) || IsOfOthers(*flag, line)) continue;
     fewest = num_edits;
     hint = absl::StrCat("; is it --", other, "?");
   }
@@ -157,7 +174,8 @@ absl::Status CheckValues(const std::vector<std::string>& words, const std::vecto
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::string>& arguments) {
+absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::string>& arguments,
+                                                         const CommandLine& line) {
   std::vector<std::string> result;
   for (size_t i = 0; i < arguments.size(); ++i) {
     absl::string_view argument = arguments[i];
@@ -173,7 +191,11 @@ absl::StatusOr<std::vector<std::string>> AbseilArguments(const std::vector<std::
     const size_t equals = argument.find('=');
     const bool has_value = equals != absl::string_view::npos;
     const auto [flag, is_off] = Find(argument.substr(0, equals));
-    if (flag == nullptr || (is_off && has_value)) return UnknownFlag(argument.substr(0, equals));
+    if (flag == nullptr || (is_off && has_value)) return UnknownFlag(argument.substr(0, equals), line);
+    if (IsOfOthers(*flag, line)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag->Name(), " is a flag of other commands; --help shows the flags of this one"));
+    }
     if (has_value) {
       result.push_back(absl::StrCat("--", flag->Name(), argument.substr(equals)));
     } else if (is_off) {
@@ -197,11 +219,7 @@ std::string HelpText(const CommandLine& line) {
                                   line.arguments.empty() ? "" : " ", line.arguments, "\n\n");
   std::map<absl::string_view, absl::CommandLineFlag*> in_order;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    const std::string file = flag->Filename();
-    const bool is_shown = std::any_of(line.flag_files.begin(), line.flag_files.end(), [&](const std::string& end) {
-      return absl::EndsWith(file, absl::StrCat("/", end)) || file == end;
-    });
-    if (is_shown) in_order.emplace(name, flag);
+    if (IsOwn(*flag, line)) in_order.emplace(name, flag);
   }
   for (const auto& [name, flag] : in_order) {
     absl::StrAppend(&help, "  --", name);
@@ -228,7 +246,7 @@ std::vector<std::string> ParseCommandLine(const std::vector<std::string>& argume
     std::printf("%s\n", VersionLine(line.program).c_str());
     Exit(0);
   }
-  absl::StatusOr<std::vector<std::string>> words = AbseilArguments(arguments);
+  absl::StatusOr<std::vector<std::string>> words = AbseilArguments(arguments, line);
   if (words.ok()) {
     if (const absl::Status checked = CheckValues(*words, line.needs_value); !checked.ok()) words = checked;
   }

@@ -4,6 +4,7 @@ a verifier asks a group that has no pods.
 
     tests/deploy/run.sh build/release groups_test
 """
+import re
 import unittest
 
 import chart
@@ -55,6 +56,18 @@ class Defaults(unittest.TestCase):
         documents = render({"a": {"method": "ngram", "flags": {"ngram_max_length": 4}}},
                            flags={"ngram_max_length": 8, "max_streams": 3})
         self.assertLessEqual({"--ngram_max_length=4", "--max_streams=3"}, set(pod_of(documents, "a")["containers"][0]["args"]))
+
+    def test_a_group_takes_the_flags_that_its_method_has(self):
+        documents = render({"a": {"method": "ngram"}, "b": {"method": "suffix"},
+                            "c": {"method": "draft", "model": {"claim": "drafts"}},
+                            "d": {"method": "eagle", "model": {"claim": "heads"}}},
+                           flags={"max_streams": 3, "ngram_max_length": 8, "suffix_max_depth": 9, "threads": 2,
+                                  "try_on_target": False})
+        taken = {group: [argument for argument in pod_of(documents, group)["containers"][0]["args"]
+                         if re.match("--(max_streams|ngram_|suffix_|threads|try_on_target)", argument)] for group in "abcd"}
+        self.assertEqual(taken, {
+            "a": ["--max_streams=3", "--ngram_max_length=8"], "b": ["--max_streams=3", "--suffix_max_depth=9"],
+            "c": ["--max_streams=3", "--threads=2"], "d": ["--max_streams=3", "--threads=2", "--try_on_target=false"]})
 
     def test_a_method_without_a_model_takes_none(self):
         documents = render({"a": {"method": "ngram"}, "draft": {"method": "draft"}}, model={"claim": "drafts"},

@@ -56,11 +56,28 @@ def bounds(node):
     return (least, most), [least - step] + ([most + step] if most < MOST_EXACT else [])
 
 
-def refusal(component, flags):
-    """The last words of a program that finds no model."""
-    command = [PROGRAMS[component], "--model=/nowhere", *(["--method=draft"] if component == "proposer" else []),
+def sample(node):
+    """A value that a flag may have."""
+    if "enum" in node:
+        return node["enum"][0]
+    return {"boolean": True, "string": "1s"}.get(node["type"]) or bounds(node)[0][0]
+
+
+def method_of(component, flag):
+    """A method of the proposer that has the flag. A verifier has none."""
+    prefix = flag.split("_")[0]
+    return None if component == "verifier" else prefix if prefix in ("ngram", "suffix") else "draft"
+
+
+def answer(component, method, flags):
+    """What a program says: where it listens if it needs no model, else why it ends. It finds no model."""
+    command = [PROGRAMS[component], "--listen=127.0.0.1:0", *([f"--method={method}"] if method else []),
+               *(["--model=/nowhere"] if method in (None, "draft") else []),
                *(f"--{flag}={json.dumps(value)}" for flag, value in flags.items())]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        process.terminate()
+        return line or process.stderr.read()
 
 
 def passed_flags(container):
@@ -150,11 +167,31 @@ class Values(unittest.TestCase):
             numbers = {flag: node for flag, node in flag_schemas()[component].items()
                        if node["type"] in ("integer", "number") and "enum" not in node}
             self.assertGreater(len(numbers), 15)
-            for inside in zip(*(bounds(node)[0] for node in numbers.values())):
-                self.assertIn("cannot open /nowhere", refusal(component, dict(zip(numbers, inside))))
+            for method in {method_of(component, flag) for flag in numbers}:
+                own = {flag: node for flag, node in numbers.items() if method_of(component, flag) == method}
+                expected = "listening on " if method in ("ngram", "suffix") else "cannot open /nowhere"
+                for inside in zip(*(bounds(node)[0] for node in own.values())):
+                    self.assertIn(expected, answer(component, method, dict(zip(own, inside))))
             for flag, value in [(flag, value) for flag, node in numbers.items() for value in bounds(node)[1]]:
                 with self.subTest(component=component, flag=flag, value=value):
-                    self.assertRegex(refusal(component, {flag: value}), "expected|Illegal value")
+                    self.assertRegex(answer(component, method_of(component, flag), {flag: value}), "expected|Illegal value")
+
+    def test_a_group_gets_the_flags_that_the_binary_has_for_its_method(self):
+        options = re.findall(r'FT_PROPOSER_OPTION\(\s*"(\w*)",\s*[\w:<>]+,\s*(\w+)',
+                             (chart.ROOT / "proposer_service/option_list.inc").read_text())
+        owner = {flag: method for method, flag in options}
+        offered = flag_schemas()["proposer"]
+        methods = chart.value_schema()["definitions"]["group"]["properties"]["method"]["enum"]
+        documents = chart.render({
+            "model": {"claim": "weights"},
+            "proposerDefaults": {"flags": {flag: sample(node) for flag, node in offered.items()}},
+            "proposers": {"suffix": None, **{f"group-{i}": {"method": method, **(
+                {} if method in ("ngram", "suffix") else {"model": {"claim": "heads"}})} for i, method in enumerate(methods)}}})
+        for i, method in enumerate(methods):
+            owners = {"", method} if method in ("ngram", "suffix", "draft") else {"", "draft", "features"}
+            passed = passed_flags(dict(chart.containers(documents))[f"demo-proposer-group-{i}"]) & set(offered)
+            with self.subTest(method=method):
+                self.assertEqual(passed, {flag for flag in offered if owner.get(flag, "") in owners})
 
     def test_volumes_are_those_of_kubernetes(self):
         for kind in chart.value_schema()["definitions"]["volume"]["propertyNames"]["enum"]:

@@ -164,6 +164,22 @@ TEST(Services, AProposerSaysHowToNameAModel) {
             "--model=DIRECTORY\n");
 }
 
+// A flag that changes nothing misleads: without --method=suffix nobody writes a snapshot. The address ends a proposer
+// that takes the flags.
+TEST(Services, AProposerRefusesTheOptionsOfAnotherMethod) {
+  const std::string program = "foretoken_proposer --listen=nonsense ";
+  for (const std::string flags : {"--suffix_snapshot=/nowhere/outputs", "--threads=2", "--method=suffix --threads=2",
+                                  "--method=draft --model=/nowhere --ngram_max_length=4"}) {
+    const Outcome outcome = RunShell(program + flags + " 2>&1");
+    EXPECT_EQ(outcome.exit_code, 1);
+    const std::string wrong = flags.substr(flags.rfind("--"), flags.rfind('=') - flags.rfind("--"));
+    EXPECT_THAT(outcome.out, ::testing::HasSubstr(wrong + ": expected, for --method=")) << flags;
+  }
+  for (const std::string flags : {"--threads=0", "--method=suffix --suffix_snapshot=/nowhere/outputs"}) {
+    EXPECT_THAT(RunShell(program + flags + " 2>&1").out, ::testing::Not(::testing::HasSubstr("--method="))) << flags;
+  }
+}
+
 TEST(Services, AProposerRefusesTwoFlagsWithOnePortBeforeItLoadsAModel) {
   const Outcome outcome = RunShell(
       "foretoken_proposer --method=draft --model=/nowhere --listen=127.0.0.1:50052 --metrics_listen=0.0.0.0:50052 "

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// If these tests fail, a verifier ignores or misreads the options of an embedded proposer.
+// If these tests fail, a verifier ignores or misreads the options of an embedded proposer, or a proposer takes flags
+// that change nothing.
 #include "proposer_service/options.h"
 
 #include <gmock/gmock.h>
@@ -83,6 +84,19 @@ TEST(ProposerOptions, NamesTheWrongOption) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.want;
     EXPECT_THAT(std::string(status.message()), HasSubstr(bad.want));
   }
+}
+
+TEST(ProposerOptions, NamesAFlagOfAnotherMethod) {
+  EXPECT_EQ(CheckFlags("ngram", {"max_streams", "suffix_snapshot"}),
+            absl::InvalidArgumentError(
+                "--suffix_snapshot: expected, for --method=ngram, one of --max_streams, --max_sessions, "
+                "--max_total_tokens, --max_stream_share, --max_context_tokens, --max_tree_nodes, --ngram_min_length, "
+                "--ngram_max_length"));
+  EXPECT_THAT(CheckFlags("draft", {"target"}).ToString(), HasSubstr("--target: expected, for --method=draft, one of"));
+  EXPECT_THAT(CheckFlags("suffix", {"threads"}).ToString(), HasSubstr("--threads: expected, for --method=suffix"));
+  EXPECT_THAT(CheckFlags("drft", {}).ToString(), HasSubstr("method: expected ngram, "));
+  EXPECT_TRUE(CheckFlags("suffix", {"suffix_snapshot", "max_tree_nodes"}).ok());
+  EXPECT_TRUE(CheckFlags("medusa", {"model", "target", "threads", "draft_children", "max_sessions"}).ok());
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/proto_json.h"
+#include "common/base/mapped_file.h"
 #include "common/base/version.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
@@ -142,6 +145,8 @@ TEST(ForetokenTokenize, PrintsIdsAndBytes) {
   EXPECT_EQ(RunAgainst(service, "tokenize", "'a\"' 2>/dev/null").out, "97\t\"a\"\n34\t\"\\\"\"\n");
   EXPECT_EQ(RunAgainst(service, "tokenize", "'\u009b' 2>/dev/null").out, "194\t\"\\xc2\"\n155\t\"\\x9b\"\n");
   EXPECT_EQ(RunAgainst(service, "tokenize", "--json ab").out, "{\"token_ids\":[97,98]}\n");
+  EXPECT_EQ(RunAgainst(service, "tokenize", "--add-special-tokens=false --parse_special_tokens a 2>/dev/null").out,
+            "97\t\"a\"\n");
 }
 
 TEST(ForetokenInfo, PrintsATableOrJson) {
@@ -483,6 +488,51 @@ TEST(Foretoken, ExplainsItself) {
   const Outcome unknown = RunShell("sing 2>&1");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.out, HasSubstr("no command \"sing\""));
+}
+
+// A flag that changes nothing misleads: `compare --json_out=FILE` would end with success and write no file.
+TEST(Foretoken, ACommandRefusesTheFlagsOfOtherCommands) {
+  const std::pair<std::string, std::string> kOthers[] = {{"bench", "json"},
+                                                         {"bench", "prompt_tokens"},
+                                                         {"compare", "json_out"},
+                                                         {"compare", "prompt_tokens"},
+                                                         {"chat", "prompt_file"},
+                                                         {"check", "tenant"},
+                                                         {"explain", "trace"},
+                                                         {"generate", "show"},
+                                                         {"info", "model"},
+                                                         {"perplexity", "target"},
+                                                         {"quantize", "model"},
+                                                         {"selftest", "prompt_tokens"},
+                                                         {"simulate", "max_tokens"},
+                                                         {"tokenize", "max_tokens"},
+                                                         {"tokenize", "prompt_tokens"}};
+  for (const auto& [command, flag] : kOthers) {
+    const Outcome outcome = RunShell(absl::StrCat(command, " --", flag, "=1 abc 2>&1 </dev/null"));
+    EXPECT_EQ(outcome.exit_code, 1) << command << " --" << flag;
+    EXPECT_EQ(outcome.out, absl::StrCat("foretoken ", command, ": --", flag,
+                                        " is a flag of other commands; --help shows the flags of this one\n"));
+    EXPECT_THAT(RunShell("help " + command).out, Not(::testing::ContainsRegex(absl::StrCat("\n  --", flag, "[ \n]"))));
+  }
+}
+
+// Every command would take a flag that belongs to none.
+TEST(Foretoken, EveryFlagBelongsToACommand) {
+  std::string helps;
+  const std::string usage = RunShell("help").out;
+  static const std::regex command("\n  ([a-z]+)\t"), flag(R"(ABSL_FLAG\(\s*[\w:<>]+,\s*(\w+),)");
+  for (std::sregex_iterator it(usage.begin(), usage.end(), command), end; it != end; ++it) {
+    if ((*it)[1] != "help") absl::StrAppend(&helps, RunShell("help " + (*it)[1].str()).out);
+  }
+  int num_flags = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(testing::SourcePath("client"))) {
+    if (entry.path().extension() != ".cc") continue;
+    const std::string source = base::ReadFile(entry.path().string()).value();
+    for (std::sregex_iterator it(source.begin(), source.end(), flag), end; it != end; ++it, ++num_flags) {
+      EXPECT_THAT(helps, ::testing::ContainsRegex("\n  --" + (*it)[1].str() + "[ \n]")) << entry.path();
+    }
+  }
+  EXPECT_GT(num_flags, 80);
 }
 
 }  // namespace

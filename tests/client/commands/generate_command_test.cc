@@ -232,6 +232,34 @@ TEST(ForetokenGenerate, ReadsThePromptFromStandardInputOrAFile) {
   EXPECT_THAT(RunAgainst(service, "generate", flags + "--prompt_tokens=x").out, HasSubstr("--prompt_tokens"));
 }
 
+// The second reader would find nothing, and nobody would see it.
+TEST(ForetokenGenerate, ReadsStandardInputOnce) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string input = " 2>&1 <" + dir.Write("input", "from file");
+  const struct {
+    const char* command;
+    const char* flags;
+    const char* message;
+  } kTwice[] = {
+      {"generate", "--prediction_file=-",
+       "--prompt_file: expected a file or a prompt argument, got standard input, which is read for --prediction_file"},
+      {"generate", "--ebnf=@- --prompt_file=-",
+       "--prompt_file: expected a file or a prompt argument, got standard input, which is read for --ebnf"},
+      {"bench", "--structural_tag=@- --prompt_file=-",
+       "--prompt_file: expected a file or a prompt argument, got standard input, which is read for --structural_tag"},
+      {"generate", "--json_schema=@- --prediction_file=- abc",
+       "--prediction_file: expected a file, got standard input, which is read for --json_schema"}};
+  for (const auto& [command, flags, message] : kTwice) {
+    const Outcome outcome = RunAgainst(service, command, flags + input);
+    EXPECT_EQ(outcome.exit_code, 1) << flags;
+    EXPECT_EQ(outcome.out, absl::StrCat("foretoken: INVALID_ARGUMENT: ", message, "\n"));
+  }
+  EXPECT_TRUE(service.requests().empty());
+  EXPECT_EQ(RunAgainst(service, "generate", "--prediction_file=- abc" + input).exit_code, 0);
+  EXPECT_EQ(service.requests().at(0).speculation().prediction_text(), "from file");
+}
+
 TEST(ForetokenGenerate, PrintsSamplesOneAfterAnother) {
   FakeGenerationService service;
   EXPECT_EQ(RunAgainst(service, "generate", "--n=2 --max_tokens=3 abc 2>/dev/null").out,

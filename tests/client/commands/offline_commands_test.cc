@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize, perplexity and selftest as a user runs them. If these tests fail, a command misreads its flags or hides
 // its result.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/commands/run_foretoken.h"
+#include "tests/testing/child_process.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
@@ -57,6 +64,26 @@ TEST(ForetokenQuantize, WritesNoProgressIntoTheWeights) {
     weights.push_back(base::ReadFile(quantised + "/model.safetensors").value());
   }
   EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+TEST(ForetokenQuantize, AnInterruptLeavesNothing) {
+  const testing::TempDir dir;
+  const std::string errors = dir.path() + "/errors", quantised = dir.path() + "/new";
+  // The first line of progress waits for room in this pipe, so the signal comes in the middle of the run.
+  ASSERT_EQ(mkfifo(errors.c_str(), 0600), 0);
+  const int reader = open(errors.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  std::string piece(4096, 'x');
+  while (write(reader, piece.data(), piece.size()) > 0) continue;
+  testing::ChildProcess process({FORETOKEN_BINARY, "quantize", DemoTarget(), quantised}, errors);
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (!std::filesystem::exists(quantised) && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(std::filesystem::exists(quantised));
+  process.Signal(SIGINT);
+  absl::SleepFor(absl::Seconds(1));  // so that the process has taken the signal
+  while (read(reader, piece.data(), piece.size()) > 0) continue;
+  EXPECT_EQ(process.Wait(), 130);
+  EXPECT_FALSE(std::filesystem::exists(quantised));
+  close(reader);
 }
 
 TEST(ForetokenPerplexity, PrintsJsonOfAPathThatIsNotUtf8) {

@@ -37,6 +37,21 @@ TEST(WriteResultFile, KeepsTheFormerFileOnAFullDisk) {
   EXPECT_EQ(base::ReadFile(file).value(), "former");
 }
 
+// A conversation or a profile may be private.
+TEST(WriteResultFile, KeepsTheModeOfAFile) {
+  const testing::TempDir dir;
+  const std::string file = dir.Write("result", "former"), other = dir.path() + "/other";
+  const mode_t former_umask = umask(022);
+  for (const mode_t mode : {0600, 0640, 0666}) {
+    ASSERT_EQ(chmod(file.c_str(), mode), 0);
+    EXPECT_TRUE(WriteResultFile(file, "new").ok());
+    EXPECT_EQ(std::filesystem::status(file).permissions(), std::filesystem::perms{mode});
+  }
+  EXPECT_TRUE(WriteResultFile(other, "new").ok());
+  umask(former_umask);
+  EXPECT_EQ(std::filesystem::status(other).permissions(), std::filesystem::perms{0644});
+}
+
 TEST(WriteResultFile, WritesThroughALink) {
   const testing::TempDir dir;
   const std::string file = dir.Write("result", "former"), link = dir.path() + "/link";

@@ -281,6 +281,26 @@ TEST(QuantizeCheckpoint, NamesAFileThatCannotBeLookedAtBeforeItWritesAny) {
   EXPECT_FALSE(std::filesystem::exists(output.path() + "/new"));
 }
 
+TEST(QuantizeCheckpoint, CanRunAgainAfterACancellation) {
+  const testing::TempDir dir;
+  // Every tensor has a file of its own, so some files are complete.
+  QuantizeOptions options = {.input = TinyModel("llama-yarn"), .output = dir.path() + "/new", .max_file_bytes = 1};
+  for (const int num_tensors : {3, 0}) {  // 0: all of them
+    SCOPED_TRACE(num_tensors);
+    Cancellation cancellation;
+    options.cancellation = &cancellation;
+    int num_written = 0;
+    const auto status = QuantizeCheckpoint(options, [&](int64_t num_bytes_done, int64_t num_bytes) {
+                          if (++num_written == num_tensors || num_bytes_done == num_bytes) cancellation.Cancel();
+                        }).status();
+    EXPECT_EQ(status, absl::CancelledError("interrupted"));
+    EXPECT_TRUE(num_tensors == 0 || num_written == num_tensors) << num_written;
+    EXPECT_FALSE(std::filesystem::exists(options.output));
+  }
+  options.cancellation = nullptr;
+  EXPECT_TRUE(Quantize(options).ok());
+}
+
 TEST(QuantizeCheckpoint, CanRunAgainAfterTheDiskWasFull) {
   const testing::TempDir input, output;
   input.CopyFrom(TinyModel("llama-yarn"));

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -53,6 +54,18 @@ TEST(OutputFile, SaysWhyItCannotBeWritten) {
     EXPECT_THAT(status.ToString(), ::testing::AllOf(HasSubstr("cannot write " + path), HasSubstr("File too large")));
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+// A process that was killed may have left an unfinished file, with another mode.
+TEST(ReplaceFile, KeepsTheModeOfTheFormerFile) {
+  const testing::TempDir dir;
+  const std::string path = dir.Write("file", "former"), unfinished = dir.Write("file.unfinished", "x");
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  ASSERT_EQ(chmod(unfinished.c_str(), 0644), 0);
+  EXPECT_TRUE(ReplaceFile(path, "new", /*new_mode=*/0644).ok());
+  EXPECT_EQ(ReadFile(path).value(), "new");
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms{0600});
+  EXPECT_FALSE(std::filesystem::exists(unfinished));
 }
 
 TEST(Sync, NamesAPathThatIsNotThere) {

@@ -112,6 +112,32 @@ TEST(AbseilArguments, KnowsNoneOfAbseilsOwnFlagsThatReadFlags) {
   EXPECT_THAT(std::string(AbseilArguments({"--flag-fil=x"}).status().message()), HasSubstr("--flag-fil; --help"));
 }
 
+TEST(ParseCommandLineDeathTest, RefusesAFlagOfAnotherCommand) {
+  const std::vector<std::string> files = {"flags/command_line_test.cc"};
+  const CommandLine line = {
+      .program = "singer", .flags = {"note"}, .command_flag_files = files, .needs_value = {"pitch"}};
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--pitch=5"}, {"--note=x", "--pitch", "5"}, {"--pitch="}}) {
+    EXPECT_EXIT(ParseCommandLine(arguments, line), ::testing::ExitedWithCode(1),
+                "^singer: --pitch is a flag of other commands; --help shows the flags of this one\n$");
+  }
+  EXPECT_EXIT(ParseCommandLine({"--no-with-colour"}, line), ::testing::ExitedWithCode(1), "^singer: --with_colour is");
+  EXPECT_THAT(ParseCommandLine({"--note=x", "--", "--pitch=5"}, line), ElementsAre("--pitch=5"));
+  EXPECT_THAT(ParseCommandLine({"--pitch=5"}, {.program = "p", .flag_files = files, .command_flag_files = files}),
+              ElementsAre());
+}
+
+TEST(AbseilArguments, SuggestsNoFlagOfAnotherCommand) {
+  const CommandLine line = {.flags = {"note"}, .command_flag_files = {"flags/command_line_test.cc"}};
+  EXPECT_THAT(std::string(AbseilArguments({"--pitc=5"}).status().message()), HasSubstr("is it --pitch?"));
+  EXPECT_THAT(std::string(AbseilArguments({"--pitc=5"}, line).status().message()), HasSubstr("--pitc; --help shows"));
+}
+
+TEST(HelpText, ShowsSingleFlagsOfOtherFiles) {
+  EXPECT_EQ(HelpText({.program = "singer", .summary = "Sings.", .flags = {"note"}}),
+            "singer: Sings.\n\nusage: singer [--FLAG=VALUE]...\n\n  --note (default none)\n      a note\n");
+}
+
 TEST(HelpText, ShowsTheUsageAndTheFlagsOfTheFiles) {
   const CommandLine line = {
       .program = "singer", .summary = "Sings.", .arguments = "SONG", .flag_files = {"flags/command_line_test.cc"}};

@@ -68,6 +68,20 @@ labels:
 {{ if has . (list "eagle3" "dflash" "eagle" "medusa" "mlp_speculator") }}true{{ end }}
 {{- end }}
 
+{{/* Whether a proposer's method has a flag, of the list (method, flag). A proposer refuses flags of other methods. */}}
+{{- define "foretoken.hasFlag" -}}
+{{- $method := index . 0 -}}
+{{- $flag := index . 1 -}}
+{{- $common := list "log_level" "max_context_tokens" "max_sessions" "max_stream_share" "max_streams" "max_total_tokens" "max_tree_nodes" "tls_refresh" -}}
+{{- if or (has $flag $common) (hasPrefix (printf "%s_" $method) $flag) -}}
+true
+{{- else if has $flag (list "feature_layers" "try_on_target") -}}
+{{ include "foretoken.readsTarget" $method }}
+{{- else if not (or (hasPrefix "ngram_" $flag) (hasPrefix "suffix_" $flag)) -}}
+{{ include "foretoken.hasModel" $method }}
+{{- end -}}
+{{- end }}
+
 {{/* Whether a pod has the volume of projections. Takes what foretoken.pod takes. */}}
 {{- define "foretoken.sharesProjections" -}}
 {{ if and .root.Values.projectionClaim (or (eq .component "verifier") (include "foretoken.readsTarget" .spec.method)) }}true{{ end }}
@@ -77,7 +91,7 @@ labels:
 A proposer group with its defaults, of the list (context, values of the group). Helm merges values.yaml only into keys that
 it has, and the groups' names are the user's, so the defaults of a group are under `proposerDefaults`. A map with keys of
 the user's replaces the default's. So does a source of the model. A method without a model takes no model and no device
-from the defaults.
+from the defaults, and no method takes flags of other methods from them.
 */}}
 {{- define "foretoken.group" -}}
 {{- $given := index . 1 -}}
@@ -95,6 +109,9 @@ from the defaults.
 {{- if not (include "foretoken.hasModel" $given.method) }}
 {{- $_ := set $group "device" "cpu" }}
 {{- $_ := set $group "model" dict }}
+{{- end }}
+{{- range $flag := keys $group.flags }}
+{{- if not (include "foretoken.hasFlag" (list $given.method $flag)) }}{{ $_ := unset $group.flags $flag }}{{ end }}
 {{- end }}
 {{ mergeOverwrite $group $given | toYaml }}
 {{- end }}
