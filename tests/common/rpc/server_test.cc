@@ -248,7 +248,14 @@ TEST(Server, CanLiveInProcessAlone) {
 void ServeAndSignal(int num_signals) {
   base::BlockTerminationSignals();
   const std::unique_ptr<Server> server = StartServer();
-  kill(getpid(), SIGTERM);  // blocked, so the signal waits until it is read
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->port()), grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = grpc::GenericStub(channel).PrepareCall(&context, "/grpc.health.v1.Health/Watch", &queue);
+  call->StartCall(nullptr);  // the drain waits for it
+  CheckHealth(channel);      // it is there
+  kill(getpid(), SIGTERM);   // blocked, so the signal waits until it is read
   server->ServeUntilSignal([&] {
     std::fprintf(stderr, "stopped admitting\n");
     for (int i = 1; i < num_signals; ++i) kill(getpid(), SIGTERM);
