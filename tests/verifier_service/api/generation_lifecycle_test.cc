@@ -269,6 +269,8 @@ TEST_F(GenerationServiceTest, AStatusDoesNotLingerPastTheDeadlineOfItsCall) {
     const Ticket ticket = engine_.WaitForRequest(i).ticket;
     std::this_thread::sleep_until(deadline - std::chrono::milliseconds(150));
     engine_.Complete(ticket, 0);
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) continue;
     is_ok = reader->Finish().ok();
   }
   EXPECT_TRUE(is_ok);
