@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/tokenizer/unicode/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace foretoken::client {
@@ -38,21 +37,19 @@ std::string Paint(absl::string_view text, Ink ink) {
   return ink == Ink::kPlain ? std::string(text) : absl::StrCat(Code(ink), text, "\x1b[0m");
 }
 
-// Terminals that do not read UTF-8 take a single byte of 0x80 to 0x9f for a control, too.
 std::string EscapeControls(absl::string_view text) {
-  const std::string valid = tokenizer::ValidUtf8(text);
   std::string escaped;
-  for (size_t i = 0; i < valid.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(valid[i]);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
     const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
     // U+0080 to U+009F are controls, too. Their bytes are 0xc2, then 0x80 to 0x9f.
-    const bool is_c1 = byte == 0xc2 && static_cast<unsigned char>(valid[i + 1]) < 0xa0;
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
     if (is_c0) {
       absl::StrAppendFormat(&escaped, "\\x%02x", byte);
     } else if (is_c1) {
-      absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(valid[++i]));
+      absl::StrAppendFormat(&escaped, "\\x%02x", static_cast<unsigned char>(text[++i]));
     } else {
-      escaped.push_back(valid[i]);
+      escaped.push_back(text[i]);
     }
   }
   return escaped;

@@ -20,7 +20,7 @@ enum class Ink { kPlain, kBold, kDim, kGreen, kRed };
 std::string Paint(absl::string_view text, Ink ink);
 
 // The text with its control characters made visible, but for line feeds and tabs, so that a model or a server cannot
-// control the terminal. Bytes that are not UTF-8 become U+FFFD.
+// control the terminal.
 std::string EscapeControls(absl::string_view text);
 
 // The value as JSON in ASCII, so that no text in it controls the terminal. Bytes that are not UTF-8 become U+FFFD.

@@ -344,6 +344,10 @@ TEST(ForetokenGenerate, ReportsTheServersErrorAndExitsWithOne) {
   const Outcome outcome = RunAgainst(service, "generate", "abc 2>&1 >/dev/null");
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.out, "foretoken: RESOURCE_EXHAUSTED: full\n");
+
+  // Some terminals take the byte 0x9b for ESC [, and gRPC carries any bytes.
+  service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::INTERNAL, "\x9b[2J"); });
+  EXPECT_EQ(RunAgainst(service, "generate", "abc 2>&1 >/dev/null").out, "foretoken: INTERNAL: \ufffd[2J\n");
 }
 
 TEST(ForetokenGenerate, PrintsAnOutputThatTheServerEndsEarlyAndExitsWithOne) {
