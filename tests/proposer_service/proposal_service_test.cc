@@ -173,7 +173,7 @@ TEST_F(ProposalServiceTest, AVerifierThatNeverReadsIsStoppedAndHarmsNoOther) {
   const std::unique_ptr<Stream> unread = stub_->Propose(&context);
   v1::ProposeRequest flood;
   for (uint64_t id = 0; id < 20000; ++id) flood.add_advances()->set_session_id(id);
-  constexpr int kNumFloods = 100;
+  constexpr int kNumFloods = 2000;
   std::atomic<int> num_written = 0;
   std::thread writer([&] {
     while (num_written < kNumFloods && unread->Write(flood)) ++num_written;

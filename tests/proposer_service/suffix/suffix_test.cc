@@ -168,7 +168,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     std::vector<int32_t> unrepeated(context.begin(), context.end());
     std::sort(unrepeated.begin(), unrepeated.end());
     if (std::adjacent_find(unrepeated.begin(), unrepeated.end()) != unrepeated.end()) continue;
-    const TokenTree tree = ProposeAfter(proposer, context, 64);
+    const TokenTree tree = ProposeAfter(proposer, context, speculation::kMaxTreeNodes);
     const float confidence = speculation::MatchConfidence().Estimate(static_cast<int32_t>(length));
     for (const auto& [token_id, count] : next) {
       EXPECT_NEAR(ChanceOfRootChild(tree, token_id), confidence * count / num_occurrences, 1e-5);
