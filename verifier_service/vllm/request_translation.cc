@@ -220,7 +220,6 @@ absl::Status InTheirWords(const absl::Status& error) {
       {"response_format.ebnf", "sampling_params.grammar"},
       {"response_format.choices.texts", "sampling_params.choice.choices"},
       {"response_format.choices", "sampling_params.choice"},
-      {"response_format.any_json", "sampling_params.json_object"},
       {"response_format.", "sampling_params."},
       {"response_format", "sampling_params.constraint"},
   };

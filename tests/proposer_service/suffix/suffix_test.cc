@@ -147,7 +147,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     SuffixProposer proposer({.max_depth = 12});
-    const std::vector<int32_t> output = RandomText(random, 8, 400);
+    const std::vector<int32_t> output = RandomText(random, 4, 400);
     Finish(proposer, output);
     std::vector<int32_t> context = {100, 101};
     context.insert(context.end(), output.begin() + 50, output.begin() + 51 + seed % 4);  // one to four tokens
@@ -155,7 +155,7 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     size_t length = 0;
     std::map<int32_t, int32_t> next;
     int32_t num_occurrences = 0;
-    for (size_t l = 4; l > 0 && length == 0; --l) {
+    for (size_t l = context.size() - 2; l > 0 && length == 0; --l) {
       for (size_t i = 0; i + l <= output.size(); ++i) {
         if (!std::equal(context.end() - static_cast<ptrdiff_t>(l), context.end(),
                         output.begin() + static_cast<ptrdiff_t>(i)))
@@ -168,8 +168,9 @@ TEST(Suffix, ChancesAreCountRatiosTimesConfidence) {
     std::vector<int32_t> unrepeated(context.begin(), context.end());
     std::sort(unrepeated.begin(), unrepeated.end());
     if (std::adjacent_find(unrepeated.begin(), unrepeated.end()) != unrepeated.end()) continue;
-    const TokenTree tree = ProposeAfter(proposer, context, speculation::kMaxTreeNodes);
+    const TokenTree tree = ProposeAfter(proposer, context, 64);
     const float confidence = speculation::MatchConfidence().Estimate(static_cast<int32_t>(length));
+    SCOPED_TRACE(length);
     for (const auto& [token_id, count] : next) {
       EXPECT_NEAR(ChanceOfRootChild(tree, token_id), confidence * count / num_occurrences, 1e-5);
       ++num_checked;

@@ -186,6 +186,7 @@ TEST(InTheirWords, RenamesFields) {
       {"response_format.ebnf", "sampling_params.grammar"},
       {"response_format.json_schema", "sampling_params.json_schema"},
       {"response_format.choices.texts[0]", "sampling_params.choice.choices[0]"},
+      {"response_format.choices", "sampling_params.choice"},
       {"response_format", "sampling_params.constraint"},
       {"priority", "priority"},
   };
