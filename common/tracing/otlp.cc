@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/utf8_bytes.h"
 #include "common/base/version.h"
 #include "common/tokenizer/unicode/utf8.h"
 
@@ -21,8 +22,7 @@ uint64_t UnixNanos(absl::Time time) { return static_cast<uint64_t>(absl::ToUnixN
 std::string Cut(const std::string& text, uint32_t max_characters) {
   uint32_t num_characters = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool begins_character = (static_cast<uint8_t>(text[i]) & 0xC0) != 0x80;
-    if (begins_character && num_characters++ == max_characters) return text.substr(0, i);
+    if (!base::ContinuesCharacter(text[i]) && num_characters++ == max_characters) return text.substr(0, i);
   }
   return text;
 }

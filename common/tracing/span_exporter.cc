@@ -23,6 +23,8 @@ constexpr double kJitter = 0.2;           // a pause is up to this part shorter 
 constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
 constexpr size_t kArenaBlockBytes = 64 << 10;
 
+SendResult NoTimeLeft() { return {.outcome = Outcome::kRefused, .message = "there was no time left"}; }
+
 }  // namespace
 
 ExporterMetrics::ExporterMetrics(telemetry::Metrics& metrics)
@@ -85,8 +87,7 @@ std::vector<Span> SpanExporter::TakeBatch() {
 }
 
 void SpanExporter::Export(std::span<const Span> batch) {
-  const SendResult no_time = {.outcome = Outcome::kRefused, .message = "there was no time left"};
-  if (SteadyNow() >= Deadline()) return Account(no_time, batch.size());
+  if (SteadyNow() >= Deadline()) return Account(NoTimeLeft(), batch.size());  // before it converts what nobody gets
   // A span has dozens of small messages. By default they would take hundreds of blocks for a batch.
   google::protobuf::ArenaOptions arena_options;
   arena_options.start_block_size = arena_options.max_block_size = kArenaBlockBytes;
@@ -129,7 +130,7 @@ void SpanExporter::Account(const SendResult& result, size_t num_spans) {
 SendResult SpanExporter::SendWithRetries(const otlp::ExportTraceServiceRequest& request) {
   const absl::Time give_up = SteadyNow() + settings_.batch.export_timeout;
   absl::Duration pause = settings_.batch.first_pause;
-  SendResult result = {.outcome = Outcome::kRefused, .message = "there was no time left"};
+  SendResult result = NoTimeLeft();
   for (int num_tries = 1;; ++num_tries) {
     const absl::Time deadline = Deadline();
     const bool was_ending = deadline != absl::InfiniteFuture();
