@@ -3,6 +3,9 @@
 # program can be carried to a machine without our packages. What has no archive stays shared; programs look for it in
 # lib/ beside themselves, where `./dev bundle` puts it.
 set(CMAKE_BUILD_RPATH "$ORIGIN/lib")
+if(FORETOKEN_CUDA)  # NCCL is opened by name when several GPUs share a model; here is the one of `./dev setup --cuda`
+  list(APPEND CMAKE_BUILD_RPATH ${CMAKE_SOURCE_DIR}/.cuda/nvidia/nccl/lib)
+endif()
 add_link_options(-Wl,--disable-new-dtags)  # so that the libraries there find each other, too
 
 # The archive beside a shared object, or the file itself.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coins of rejection sampling: pure functions of (seed, sample index, index of the token, number of the coin). Coin
-// n of the token at index t is the first 53 bits of the Philox block with key = seed and counter = (n, t, sample index,
+// The coins of rejection sampling: pure functions of (key, sample index, index of the token, number of the coin). Coin
+// n of the token at index t is the first 53 bits of the Philox block with this key and counter = (n, t, sample index,
 // kRejectionCoin), as a fraction in [0, 1).
+//
+// A coin must not be tossed twice, in another request either: a proposer that remembers the text that a coin drew would
+// guess it, and a guess that the same coin then tests is accepted by where its token lies and not by its probability.
+// So the key is SamplingParams::coin_key, in which a request that may be guessed for has a nonce.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +49,7 @@ inline int32_t IndexAt(std::span<const double> weights, double u) {
 
 class KeyedCoins {
  public:
-  FT_HOST_DEVICE KeyedCoins(uint64_t seed, uint32_t sample_index) : seed_(seed), sample_index_(sample_index) {}
+  FT_HOST_DEVICE KeyedCoins(uint64_t key, uint32_t sample_index) : key_(key), sample_index_(sample_index) {}
 
   FT_HOST_DEVICE void Begin(uint32_t t) {
     t_ = t;
@@ -54,14 +58,14 @@ class KeyedCoins {
   // In [0, 1).
   FT_HOST_DEVICE double Toss() {
     const PhiloxBlock block =
-        Philox4x32(seed_, {num_used_++, t_, sample_index_, static_cast<uint32_t>(NoisePurpose::kRejectionCoin)});
+        Philox4x32(key_, {num_used_++, t_, sample_index_, static_cast<uint32_t>(NoisePurpose::kRejectionCoin)});
     return static_cast<double>((uint64_t{block[0]} << 32 | block[1]) >> 11) * 0x1p-53;
   }
   FT_HOST_DEVICE bool Accept(double target_prob, double draft_prob) { return Toss() * draft_prob < target_prob; }
   int32_t Draw(std::span<const double> weights) { return IndexAt(weights, Toss()); }
 
  private:
-  uint64_t seed_;
+  uint64_t key_;
   uint32_t sample_index_;
   uint32_t t_ = 0;
   uint32_t num_used_ = 0;

@@ -324,9 +324,11 @@ struct SamplingParams {
   float presence_penalty = 0;    // subtracted from tokens generated at least once
   float frequency_penalty = 0;   // subtracted once per generated occurrence
   uint64_t seed = 0;             // Philox key
+  uint64_t coin_nonce = 0;       // rejection sampling: makes the coins of a request its own
   uint32_t sample_index = 0;
 
   bool is_greedy() const { return temperature < 1e-5f; }
+  uint64_t coin_key() const { return seed ^ coin_nonce; }
 };
 
 // A token of the context.

@@ -91,7 +91,7 @@ std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
 
 std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
                                    const ProposerDescription& proposer) {
-  constexpr uint32_t kNumIds = uint32_t{1} << 31;  // ids are int32 in the proposers
+  constexpr uint32_t kNumIds = std::numeric_limits<int32_t>::max();  // a vocabulary's size is an int32
   const uint32_t num_tokens = proposer.num_tokens.has_value() ? static_cast<uint32_t>(*proposer.num_tokens) : kNumIds;
   for (int i = 0; i < token_ids.size(); ++i) {
     if (token_ids[i] >= num_tokens) {

@@ -93,7 +93,7 @@ ABSL_FLAG(absl::Duration, priority_aging, foretoken::verifier::EngineConfig().pr
 ABSL_FLAG(int32_t, max_running_samples, foretoken::verifier::EngineConfig().max_running_samples,
           "samples computed together");
 ABSL_FLAG(int32_t, max_step_rows, foretoken::verifier::EngineConfig().max_step_rows,
-          "tokens in one forward pass: of samples, token trees and prompts");
+          "tokens in one forward pass: of samples, token trees and prompts; at least --max_running_samples");
 ABSL_FLAG(int32_t, max_tree_nodes, foretoken::verifier::EngineConfig().max_tree_nodes,
           "nodes of a token tree per sample and step");
 ABSL_FLAG(float, max_inter_token_growth, foretoken::verifier::PromptLimits().max_inter_token_growth,
@@ -125,7 +125,8 @@ ABSL_FLAG(bool, vllm_engine, foretoken::verifier::Config().vllm_engine,
           "whether the server also answers vllm.grpc.engine.VllmEngine, by which gateways call engines");
 ABSL_FLAG(int32_t, max_lookups, foretoken::verifier::Config().max_lookups,
           "Tokenize and Detokenize calls that may wait or run; further ones are refused");
-ABSL_FLAG(int64_t, max_prompt_bytes, foretoken::verifier::Config().max_prompt_bytes, "bytes of a prompt's text");
+ABSL_FLAG(int64_t, max_prompt_bytes, foretoken::verifier::Config().max_prompt_bytes,
+          "bytes of a prompt's text; at most --max_receive_bytes");
 ABSL_FLAG(int64_t, max_receive_bytes, foretoken::verifier::Config().max_receive_bytes, "bytes of one request");
 ABSL_FLAG(
     bool, allow_step_reports, foretoken::verifier::Config().allow_step_reports,

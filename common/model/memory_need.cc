@@ -87,6 +87,14 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
   return options.max_rows * row_bytes + options.max_logit_rows * logit_row_bytes + rope_bytes;
 }
 
+// What the ops of an asynchronous backend keep until the end of a step, beside the tensors of a pass: a copy of the
+// logits of every row with penalties, a bias or a mask, and K and V of a token for every row that moves.
+int64_t StepBytes(const ModelConfig& config, const TransformerOptions& options, const kernels::KvCacheView& kv) {
+  const int64_t head_bytes = kv.bytes_per_token_head() + (kv.has_scales() ? kF32 : 0);
+  const int64_t token_bytes = int64_t{2} * kv.num_layers * kv.num_kv_heads * head_bytes;
+  return options.max_logit_rows * ((config.vocab_size + 3) / 4 * 4) * kF32 + options.max_rows * token_bytes;
+}
+
 }  // namespace
 
 // LoadWeights stacks q, k and v, and gate and up. A stack keeps integers if all of it has groups.
@@ -139,9 +147,10 @@ kernels::MemoryNeed LargestRankNeed(const ModelConfig& config, int32_t num_ranks
                                    .num_kv_heads = static_cast<int32_t>(narrow.num_kv_heads),
                                    .head_dim = static_cast<int32_t>(narrow.head_dim),
                                    .dtype = backend.kv_cache_dtype()};
+  const int64_t step_bytes = backend.is_asynchronous() ? StepBytes(config, options, kv) : 0;
   return {.weight_bytes = static_cast<size_t>(WeightBytes(config, num_ranks, backend, forms)),
           .kv_bytes = kv.num_bytes(),
-          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, backend))};
+          .pass_bytes = static_cast<size_t>(PassBytes(config, num_ranks, options, backend) + step_bytes)};
 }
 
 }  // namespace foretoken::model

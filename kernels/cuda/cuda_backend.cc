@@ -37,12 +37,13 @@
 namespace foretoken::kernels::cuda {
 namespace {
 
-// The page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB.
-constexpr size_t kStagingBytes = size_t{4} << 20;
+// The page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB, and
+// the masks of 512 rows of a vocabulary of 262,144 take 16 MiB: nothing of a step may wait for its own pass.
+constexpr size_t kStagingBytes = size_t{32} << 20;
 
 // A rank's memory beside weights, K/V and the tensors of a pass, by counting: partial results of attention (136 MB for
-// heads of 128 dimensions, 270 MB for 256), a copy of the logits of rows with penalties, the memory that graphs keep,
-// code, and registers that kernels spill, a few hundred bytes for each thread that a GPU can have.
+// heads of 128 dimensions, 270 MB for 256), the memory that graphs keep, code, and registers that kernels spill, a few
+// hundred bytes for each thread that a GPU can have.
 constexpr size_t kScratchBytes = size_t{512} << 20;
 
 // The part of kScratchBytes that is kept from the first op on. The recorded passes of a model with 64 heads of 128

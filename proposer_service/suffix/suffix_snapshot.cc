@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -89,7 +90,10 @@ absl::StatusOr<SuffixText> ParseText(Cursor& cursor, std::optional<absl::string_
   text.tokens.resize(num_tokens);
   if (num_tokens > 0) std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
   for (const int32_t token_id : text.tokens) {
-    if (token_id < 0) return absl::DataLossError(absl::StrCat("expected token ids of at least 0, got ", token_id));
+    constexpr int32_t kNumIds = std::numeric_limits<int32_t>::max();  // of the largest vocabulary
+    if (token_id < 0 || token_id >= kNumIds) {
+      return absl::DataLossError(absl::StrCat("expected token ids from 0 to below ", kNumIds, ", got ", token_id));
+    }
   }
   return text;
 }

@@ -68,7 +68,7 @@ OWN_SCHEMAS = {
     ("cert-manager.io/v1", "Certificate"): {"secretName", "secretTemplate", "issuerRef", "usages", "privateKey", "dnsNames",
                                           "ipAddresses"},
     ("keda.sh/v1alpha1", "ScaledObject"): {"scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval",
-                                           "fallback", "advanced", "triggers"},
+                                           "advanced", "triggers"},
     ("inference.networking.k8s.io/v1", "InferencePool"): {"selector", "appProtocol", "targetPorts",
                                                           "endpointPickerRef"},
 }

@@ -387,6 +387,10 @@ class Renders(unittest.TestCase):
         self.assertIn("No release of Foretoken has served on a GPU", chart.notes(chart.values_of("gpu")))
         self.assertNotIn("GPU", chart.notes(chart.values_of("cpu")))
 
+    def test_notes_name_the_groups_that_have_pods(self):
+        groups = {"ngram": {"method": "ngram"}, "away": {"method": "ngram", "replicas": 0}, "suffix": {"replicas": 0}}
+        self.assertIn("with the proposers ngram.", chart.notes({"model": {"claim": "weights"}, "proposers": groups}))
+
 
 class SideBySide(unittest.TestCase):
     """Several installations in one cluster, or in one release of a parent chart."""

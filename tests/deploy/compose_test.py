@@ -71,16 +71,21 @@ class ComposeFile(unittest.TestCase):
         result = self.load()
         self.assertEqual(result.returncode, 0, result.stderr)
         services = json.loads(result.stdout)["services"]
-        self.assertEqual({name for name, service in services.items() if "build" in service}, OURS | {"gateway"})
         gateway = services["gateway"]["build"]
         self.assertTrue((pathlib.Path(gateway["context"]) / gateway["dockerfile"]).exists())
+        # Docker exports images at the same time, and refuses a tag that it is about to have.
+        built = {service["image"]: service["build"] for service in services.values() if "build" in service}
+        self.assertEqual(len(built), sum("build" in service for service in services.values()))
         for name in OURS:
             service = services[name]
+            self.assertIn(service["image"], built, name)
+            self.assertEqual(service.get("pull_policy"), None if "build" in service else "never", name)
             self.assertTrue(service["read_only"], name)
             self.assertEqual(service["stop_grace_period"], "45s", name)  # docker kills after 10 s, drains take 30
             self.assertEqual(service["cap_drop"], ["ALL"], name)
-            self.assertTrue((chart.ROOT / service["build"]["dockerfile"]).exists(), name)
-            self.assertEqual(service["build"]["context"], str(chart.ROOT), name)
+            build = built[service["image"]]
+            self.assertTrue((chart.ROOT / build["dockerfile"]).exists(), name)
+            self.assertEqual(build["context"], str(chart.ROOT), name)
             for volume in service.get("volumes", []):
                 self.assertTrue(volume["read_only"], f"{name}: {volume}")
 

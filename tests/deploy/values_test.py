@@ -73,7 +73,7 @@ def answer(component, method, flags):
     """What a program says: where it listens if it needs no model, else why it ends. It finds no model."""
     command = [PROGRAMS[component], "--listen=127.0.0.1:0", *([f"--method={method}"] if method else []),
                *(["--model=/nowhere"] if method in (None, "draft") else []),
-               *(f"--{flag}={json.dumps(value)}" for flag, value in flags.items())]
+               *(f"--{flag}={value if isinstance(value, str) else json.dumps(value)}" for flag, value in flags.items())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         process.terminate()
@@ -158,7 +158,7 @@ class Values(unittest.TestCase):
                 with self.subTest(component=component, flag=flag):
                     known = re.sub(r"std::optional<(.*)>", r"\1", declared[flag])
                     self.assertEqual(node["type"], types[known])
-                    self.assertEqual(node.get("$ref", "").endswith("/flagTime"), known == "absl::Duration")
+                    self.assertEqual("/flagTime" in node.get("$ref", ""), known == "absl::Duration")
                     for choice in node.get("enum", []):
                         self.assertRegex(helps[flag], rf"\b{choice}\b")
 
@@ -175,6 +175,20 @@ class Values(unittest.TestCase):
             for flag, value in [(flag, value) for flag, node in numbers.items() for value in bounds(node)[1]]:
                 with self.subTest(component=component, flag=flag, value=value):
                     self.assertRegex(answer(component, method_of(component, flag), {flag: value}), "expected|Illegal value")
+
+    def test_binaries_take_every_time_that_the_chart_takes(self):
+        taken = 0
+        for component in PROGRAMS:
+            times = {flag: node for flag, node in flag_schemas()[component].items() if "/flagTime" in node.get("$ref", "")}
+            for flag, value in [(flag, value) for flag in times for value in ("0", "0s", "0.0ms", "1s", "inf")]:
+                node = times[flag]
+                if not re.search(node["pattern"], value) or re.search(node.get("not", {}).get("pattern", "$^"), value):
+                    continue
+                taken += 1
+                with self.subTest(component=component, flag=flag, value=value):
+                    expected = "listening on " if flag.startswith("suffix") else "cannot open /nowhere"
+                    self.assertIn(expected, answer(component, method_of(component, flag), {flag: value}))
+        self.assertGreater(taken, 10)
 
     def test_a_group_gets_the_flags_that_the_binary_has_for_its_method(self):
         options = re.findall(r'FT_PROPOSER_OPTION\(\s*"(\w*)",\s*[\w:<>]+,\s*(\w+)',

@@ -86,5 +86,40 @@ TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreDetected) {
   EXPECT_LT(fit.p_value, kCoinAlpha) << fit;
 }
 
+// A proposer guesses the token that the same request had before, without guesses. Counts what is emitted now, over many
+// seeds, with this nonce.
+GTestResult FitOfRememberedGuesses(uint64_t nonce) {
+  constexpr PathNumbering kOne{.num_tokens = 3, .max_len = 1};
+  const std::vector<double> probs = {0.1, 0.8, 0.1};
+  const SmallDistribution target = SmallDistribution::Constant(kOne, probs);
+  std::vector<int64_t> counts(probs.size(), 0);
+  for (uint64_t seed = 0; seed < kNumSeeds; ++seed) {
+    const kernels::SamplingParams before{.seed = seed}, now{.seed = seed, .coin_nonce = nonce};
+    const auto emit = [&](const speculation::TokenTree& tree, const kernels::SamplingParams& sampling) {
+      const verifier::TestedTree tested = verifier::MakeTestedTree(0, &tree, {});
+      const kernels::TreeToAccept to_accept = TreeOf(tested, 0, /*context_len=*/0);
+      SmallRows rows(target, {}, to_accept);
+      kernels::KeyedCoins coins(sampling.coin_key(), 0);
+      kernels::AcceptedPath path;
+      kernels::WalkByRejection(to_accept, rows, coins, path);
+      return path.token_ids.at(0);
+    };
+    speculation::TokenTree remembered;
+    remembered.Append({.token_id = emit({}, before), .proposers = 1});
+    ++counts[emit(remembered, now)];
+  }
+  return GTest(counts, probs);
+}
+
+TEST(KeyedCoinsDistribution, IsTheTargetsIfGuessesRememberAnEarlierRequest) {
+  const GTestResult fit = FitOfRememberedGuesses(/*nonce=*/0x9E3779B97F4A7C15);
+  EXPECT_GE(fit.p_value, kCoinAlpha) << fit;
+}
+
+TEST(KeyedCoinsDistribution, CoinsThatAnEarlierRequestTossedAreDetected) {
+  const GTestResult fit = FitOfRememberedGuesses(/*nonce=*/0);
+  EXPECT_LT(fit.p_value, kCoinAlpha) << fit;
+}
+
 }  // namespace
 }  // namespace foretoken::testing

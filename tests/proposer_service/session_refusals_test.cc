@@ -228,12 +228,13 @@ TEST_F(SessionTableTest, AFloodOfNoticesLeavesNoMemoryBehind) {
   EXPECT_LT(LargePieceBytes(), before + (1 << 18));
 }
 
-TEST_F(SessionTableTest, TokensBeyondInt32AreRefused) {
+TEST_F(SessionTableTest, TokensThatNoVocabularyHasAreRefused) {
   Stream stream(*this);
   stream.Open(1, {1, 0x80000000u}, 4);
   stream.Open(2, {1, 0x7FFFFFFFu}, 4);
-  EXPECT_THAT(stream.Exchange().refused_session_ids(), ElementsAre(1));
-  EXPECT_EQ(stream.response.trees(0).session_id(), 2);
+  stream.Open(3, {1, 0x7FFFFFFEu}, 4);
+  EXPECT_THAT(stream.Exchange().refused_session_ids(), ElementsAre(1, 2));
+  EXPECT_EQ(stream.response.trees(0).session_id(), 3);
 }
 
 }  // namespace

@@ -378,6 +378,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"Queue", [](Config& c) { c.engine.max_queued_requests = 0; }, "--max_queued_requests: "},
         BadStart{"QueuedSamples", [](Config& c) { c.engine.max_queued_samples = 0; }, "--max_queued_samples: "},
         BadStart{"QueuedTokens", [](Config& c) { c.engine.max_queued_tokens = 0; }, "--max_queued_tokens: "},
+        BadStart{"StepRows", [](Config& c) { c.engine.max_running_samples = 600; },
+                 "--max_step_rows: expected at least max_running_samples, 600, got 512"},
         BadStart{"TenantSamples", [](Config& c) { c.engine.tenants.max_running_samples = 0; },
                  "--max_tenant_running_samples: expected at least 1, got 0"},
         BadStart{"TenantTokens", [](Config& c) { c.engine.tenants.max_queued_tokens = 0; },

@@ -39,7 +39,10 @@ absl::Status Validate(const EngineConfig& config) {
   FT_RETURN_IF_ERROR(AtLeast("max_running_samples", 1, config.max_running_samples));
   FT_RETURN_IF_ERROR(AtLeast("max_tenant_running_samples", 1, config.tenants.max_running_samples.value_or(1)));
   FT_RETURN_IF_ERROR(AtLeast("max_tenant_queued_tokens", 1, config.tenants.max_queued_tokens.value_or(1)));
-  FT_RETURN_IF_ERROR(AtLeast("max_step_rows", config.max_running_samples, config.max_step_rows));
+  if (config.max_step_rows < config.max_running_samples) {  // every running sample has a row in every step
+    return absl::InvalidArgumentError(absl::StrCat("max_step_rows: expected at least max_running_samples, ",
+                                                   config.max_running_samples, ", got ", config.max_step_rows));
+  }
   FT_RETURN_IF_ERROR(AtLeast("max_tree_nodes", 0, config.max_tree_nodes));
   if (config.max_tree_nodes > speculation::kMaxTreeNodes) {
     return absl::InvalidArgumentError(

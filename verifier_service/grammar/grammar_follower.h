@@ -65,8 +65,12 @@ class GrammarFollower {
   absl::Duration mask_time() const { return all_.Mean(1); }
   int64_t num_masks() const { return all_.num; }
   // The mean time that the grammar takes for each token of the output: to fill next_mask(), and to follow the token.
-  // Guesses add nothing to it. The first masks and tokens may take the time of `min_num`.
-  absl::Duration TokenTime(int64_t min_num) const { return next_masks_.Mean(min_num) + followed_.Mean(min_num); }
+  // Guesses add nothing to it: a token that was accepted as one counts as a token, and its mask takes no time. The
+  // first masks and tokens may take the time of `min_num`.
+  absl::Duration TokenTime(int64_t min_num) const {
+    const int64_t num_masks = followed_.num + (has_next_mask_ ? 1 : 0);
+    return next_masks_.time / std::max({num_masks, min_num, int64_t{1}}) + followed_.Mean(min_num);
+  }
 
  private:
   struct Times {

@@ -56,7 +56,7 @@ AcceptedPath WalkByKeyedDraw(const AcceptTreesArgs& args, const TreeToAccept& tr
 
 AcceptedPath WalkWithCoins(const AcceptTreesArgs& args, const TreeToAccept& tree) {
   AcceptedPath path;
-  KeyedCoins coins(tree.sampling.seed, tree.sampling.sample_index);
+  KeyedCoins coins(tree.sampling.coin_key(), tree.sampling.sample_index);
   const auto rows = [&](int32_t node_idx, std::span<const int32_t> path_token_ids) {
     return TargetWeights(RowOf(args, tree, node_idx, path_token_ids));
   };

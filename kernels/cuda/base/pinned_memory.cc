@@ -11,7 +11,8 @@
 namespace foretoken::kernels::cuda {
 
 void* PinnedMemory::Take(size_t num_bytes) {
-  // The first chunk is enough for a step, so it is allocated while a model loads. Locking pages may wait for every GPU.
+  // Weights are copied through here, too, so what a step needs is allocated while a model loads. Locking pages may wait
+  // for every GPU.
   constexpr size_t kAlignment = 256, kSmallestChunk = size_t{4} << 20;
   num_bytes = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   while (current_ < chunks_.size() && used_ + num_bytes > chunks_[current_].size) {
@@ -19,7 +20,8 @@ void* PinnedMemory::Take(size_t num_bytes) {
     used_ = 0;
   }
   if (current_ == chunks_.size()) {
-    const size_t size = std::max(num_bytes, kSmallestChunk);
+    // Each is twice the one before, so that takes that grow from step to step need few, and waste little.
+    const size_t size = std::max(num_bytes, chunks_.empty() ? kSmallestChunk : 2 * chunks_.back().size);
     void* bytes = nullptr;
     FT_CUDA_CHECK(cudaMallocHost(&bytes, size));
     chunks_.push_back({Buffer(bytes, [](void* memory) { FT_CUDA_CHECK(cudaFreeHost(memory)); }), size});

@@ -51,7 +51,7 @@ void FlatTrees::AddTree(const TreeToAccept& tree, int32_t num_tokens) {
                 .num_rows = NumRows(tree),
                 .groups_begin = SizeOf32(groups_),
                 .context_len = tree.context_len,
-                .seed = tree.sampling.seed,
+                .coin_key = tree.sampling.coin_key(),
                 .sample_index = tree.sampling.sample_index};
   Append(tree.token_ids, token_ids_);
   Append(tree.parents, parents_);

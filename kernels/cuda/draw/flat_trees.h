@@ -23,7 +23,7 @@ struct FlatTree {
   int32_t groups_begin = 0;
   int32_t groups_end = 0;
   uint32_t context_len = 0;
-  uint64_t seed = 0;
+  uint64_t coin_key = 0;
   uint32_t sample_index = 0;
 };
 

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kTileThreads) WalkTestedTree(WalkTreesArgs arg
   const FlatTree& tree = args.trees.trees[blockIdx.x];
   if (tree.rule != VerificationRule::kRejectionSampling) return;
   const TreeToTest to_test(args, tree);
-  KeyedCoins coins(tree.seed, tree.sample_index);
+  KeyedCoins coins(tree.coin_key, tree.sample_index);
   auto status = DrawStatus::kOk;
   uint32_t t = tree.context_len;
   for (int32_t node_idx = 0; node_idx < tree.num_rows; ++t) {

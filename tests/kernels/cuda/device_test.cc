@@ -100,6 +100,15 @@ TEST_F(DeviceTest, PinnedMemoryIsApartUntilSynchronisedAndThenUsedAgain) {
   }
 }
 
+TEST_F(DeviceTest, PinnedMemoryThatGrowsFromStepToStepTakesFewPieces) {
+  std::set<void*> pieces;
+  for (size_t step = 0; step < 100; ++step) {
+    pieces.insert(device().Pinned((size_t{5} << 20) + step * 256));
+    device().Synchronize();
+  }
+  EXPECT_LE(pieces.size(), 2);
+}
+
 TEST(ScratchMemory, GivesPiecesThatAreApartUntilNoneIsInUse) {
   constexpr size_t kBytes = 10 * 256;
   const auto memory = std::make_unique<std::byte[]>(kBytes);

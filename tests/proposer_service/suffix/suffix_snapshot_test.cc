@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,7 +79,7 @@ class SuffixSnapshotTest : public ::testing::Test {
 
 TEST_F(SuffixSnapshotTest, WrittenTextsAreRead) {
   const std::vector<SuffixText> written = {
-      {{"v", "a"}, {1, 2, 3}}, {{"", ""}, {}}, {{"w", "a"}, {4}}, {{"v", "b"}, {0x7FFFFFFF, 0}}};
+      {{"v", "a"}, {1, 2, 3}}, {{"", ""}, {}}, {{"w", "a"}, {4}}, {{"v", "b"}, {0x7FFFFFFE, 0}}};
   ASSERT_TRUE(WriteSnapshot(path_, written).ok());
   const absl::StatusOr<std::vector<SuffixText>> read = ReadSnapshot(path_);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -149,6 +150,15 @@ TEST_F(SuffixSnapshotTest, EveryTruncationIsNoticed) {
   }
   WriteBytes(good + "x");
   EXPECT_TRUE(absl::IsDataLoss(ReadSnapshot(path_).status()));
+}
+
+TEST_F(SuffixSnapshotTest, IdsThatNoVocabularyHasAreRefused) {
+  for (const int32_t token_id : {-1, 0x7FFFFFFF}) {
+    ASSERT_TRUE(WriteSnapshot(path_, std::vector<SuffixText>{{{"v", "a"}, {1, token_id}}}).ok());
+    const absl::Status status = ReadSnapshot(path_).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << token_id;
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("got ", token_id)));
+  }
 }
 
 TEST_F(SuffixSnapshotTest, AnotherVersionIsRefusedByName) {

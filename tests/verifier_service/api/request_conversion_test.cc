@@ -141,6 +141,18 @@ TEST(ConvertRequest, KnowsWhichResponseFormatsGiveJson) {
   EXPECT_FALSE(is_json(""));
 }
 
+TEST(ConvertRequest, GivesTheCoinsOfARequestThatMayBeGuessedForANonce) {
+  const auto nonce = [](const std::string& fields) {
+    const absl::StatusOr<GenerationRequest> request =
+        Convert(Parse("tokens { ids: 1 } sampling { seed: 5 } " + fields));
+    EXPECT_EQ(request->sampling.seed, 5);
+    return request->sampling.coin_nonce;
+  };
+  EXPECT_EQ(nonce("verification: VERIFICATION_RULE_REJECTION_SAMPLING"), kDrawn);
+  EXPECT_EQ(nonce("verification: VERIFICATION_RULE_REJECTION_SAMPLING speculation { mode: SPECULATION_MODE_OFF }"), 0);
+  EXPECT_EQ(nonce(""), 0);
+}
+
 TEST(ConvertRequest, TakesEitherVerificationRuleAndTheKeyedDrawByDefault) {
   EXPECT_EQ(Convert(Parse("tokens { ids: 1 }"))->verification, kernels::VerificationRule::kKeyedDraw);
   EXPECT_EQ(Convert(Parse("tokens { ids: 1 } verification: VERIFICATION_RULE_KEYED_DRAW"))->verification,

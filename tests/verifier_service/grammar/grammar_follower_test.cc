@@ -120,6 +120,24 @@ TEST_F(GrammarFollowerTest, CountsTheTimeOfMasksAndOfWalks) {
   EXPECT_EQ(follower.TokenTime(1), absl::Milliseconds(2)) << "the walk over guesses is not the output's";
 }
 
+TEST_F(GrammarFollowerTest, TokensThatWereGuessedDoNotMakeTheOthersCostlier) {
+  const auto token_time = [&](bool guesses_the_cheap) {
+    absl::Duration pace;
+    const auto clock = [&pace, now = absl::UnixEpoch()]() mutable { return now += pace; };
+    GrammarFollower follower = Follow(GrammarKind::kRegex, "[a-z]+", clock);
+    for (int i = 0; i < 20; ++i) {
+      const bool is_cheap = i % 2 == 1;
+      pace = is_cheap ? absl::ZeroDuration() : absl::Milliseconds(8);
+      if (!is_cheap || !guesses_the_cheap) follower.next_mask();
+      pace = absl::ZeroDuration();
+      follower.Append(tokenizer_.Encode("a").value()[0]);
+    }
+    return follower.TokenTime(1);
+  };
+  EXPECT_EQ(token_time(/*guesses_the_cheap=*/false), absl::Milliseconds(4));
+  EXPECT_EQ(token_time(/*guesses_the_cheap=*/true), absl::Milliseconds(4));
+}
+
 TEST_F(GrammarFollowerTest, FillsTheMasksBehindAllowedNodesAlone) {
   GrammarFollower follower = Follow(GrammarKind::kRegex, "[0-9][a-z]");
   const int32_t digit = tokenizer_.Encode("7").value()[0], letter = tokenizer_.Encode("a").value()[0];
