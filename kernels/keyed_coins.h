@@ -5,7 +5,7 @@
 //
 // A coin must not be tossed twice, in another request either: a proposer that remembers the text that a coin drew would
 // guess it, and a guess that the same coin then tests is accepted by where its token lies and not by its probability.
-// So the key is SamplingParams::coin_key, in which a request that may be guessed for has a nonce.
+// So the key is SamplingParams::coin_key, in which a request that may speculate has a nonce.
 #pragma once
 
 #include <cstddef>

@@ -48,8 +48,10 @@ ABSL_FLAG(Optional<float>, frequency_penalty, std::nullopt,
 ABSL_FLAG(List, logit_bias, {}, "Numbers to add to the logits of token ids, as ID=BIAS,ID=BIAS");
 ABSL_FLAG(List, allowed_token_ids, {}, "The only token ids that can be drawn, as ID,ID");
 ABSL_FLAG(List, banned_token_ids, {}, "Token ids that cannot be drawn, as ID,ID");
-ABSL_FLAG(Optional<uint64_t>, seed, std::nullopt,
-          "Seed of the sampling; the same request with the same seed gives the same output");
+ABSL_FLAG(
+    Optional<uint64_t>, seed, std::nullopt,
+    "Seed of the sampling; the same request with the same seed gives the same output, with rejection sampling only if "
+    "speculation is off");
 ABSL_FLAG(Optional<uint32_t>, n, std::nullopt, "Number of samples of the prompt");
 
 ABSL_FLAG(Optional<uint32_t>, max_tokens, std::nullopt, "Generate at most this many tokens");

@@ -38,7 +38,7 @@ namespace foretoken::kernels::cuda {
 namespace {
 
 // The page-locked memory that copies to the device may take between two waits. A step's batch takes some ten KiB, and
-// the masks of 512 rows of a vocabulary of 262,144 take 16 MiB: nothing of a step may wait for its own pass.
+// the masks of 1,024 rows of a vocabulary of 262,144 take all: nothing of a step may wait for its own pass.
 constexpr size_t kStagingBytes = size_t{32} << 20;
 
 // A rank's memory beside weights, K/V and the tensors of a pass, by counting: partial results of attention (136 MB for
@@ -102,6 +102,8 @@ class CudaBackend final : public Backend {
         recorder_(*device_),
         products_(*device_, library) {
     device_->KeepScratch(kKeptScratchBytes);
+    device_->Pinned(kStagingBytes);  // all of it while no pass runs: locking pages may wait for every GPU
+    device_->Synchronize();
   }
 
   std::string Describe() const override {

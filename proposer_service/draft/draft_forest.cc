@@ -101,8 +101,11 @@ int32_t DraftForest::NumIdleBlocks() const {
   return static_cast<int32_t>(num_blocks);
 }
 
+// Looks once in as many requests as there are sessions, because a look visits all of them.
 void DraftForest::IdleUnaskedSessions() {
   constexpr uint64_t kRounds = 8;  // mean number of requests per session since the idle session's last one
+  if (num_requests_ < next_look_) return;
+  next_look_ = num_requests_ + sessions_.size();
   for (const auto& [id, session] : sessions_) {
     const bool is_unasked = num_requests_ - session->last_request > kRounds * sessions_.size();
     if (is_unasked && !WantsContextRows(*session)) session->tree_request = {};
@@ -113,12 +116,17 @@ void DraftForest::IdleUnaskedSessions() {
 // session cannot be computed again.
 void DraftForest::ClearIdleSession() {
   Session* oldest = nullptr;
+  SessionId oldest_id = 0;
   for (const auto& [id, session] : sessions_) {
     const bool may_clear = session->is_idle() && !session->blocks.empty();
-    if (may_clear && (oldest == nullptr || session->last_request < oldest->last_request)) oldest = session.get();
+    if (!may_clear || (oldest != nullptr && session->last_request >= oldest->last_request)) continue;
+    oldest = session.get();
+    oldest_id = id;
   }
   FT_CHECK(oldest != nullptr);
-  oldest->reads_features ? Forget(*oldest) : Clear(*oldest);
+  if (!oldest->reads_features) return Clear(*oldest);
+  Forget(*oldest);
+  forgotten_.push_back(oldest_id);
 }
 
 void DraftForest::Append(SessionId id, std::span<const int32_t> token_ids) {

@@ -168,6 +168,8 @@ class DraftForest {
 
   // Runs one pass. Returns the sessions of the pass. Empty: nothing can grow before the next call of Append or Want.
   std::vector<SessionId> Grow();
+  // Returns the sessions that were forgotten to make room for others since the last call. Some may be closed.
+  std::vector<SessionId> TakeForgotten() { return std::exchange(forgotten_, {}); }
 
   // Whether other threads want the cores that passes run on.
   void set_shares_cores(bool shares_cores) { shares_cores_ = shares_cores; }
@@ -230,6 +232,8 @@ class DraftForest {
   SessionId next_id_ = 0;
   bool shares_cores_ = false;
   uint64_t num_requests_ = 0;
+  uint64_t next_look_ = 0;              // of IdleUnaskedSessions, by the number of requests
+  std::vector<SessionId> forgotten_;    // to make room, since TakeForgotten
   std::array<ChanceModel, 3> chances_;  // by Regime
   Counters counters_;
 };

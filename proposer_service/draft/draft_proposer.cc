@@ -279,6 +279,10 @@ bool DraftProposer::IsWorthPublishing(const SessionState& state) const {
 }
 
 void DraftProposer::PublishGrown(std::span<const DraftForest::SessionId> touched) {
+  for (const DraftForest::SessionId id : forest_.TakeForgotten()) {
+    const auto state = session_states_.find(id);
+    if (state != session_states_.end()) CountFeatures(state->second);
+  }
   // A session that the pass did not touch gains nothing by waiting, so its owed answer goes out.
   std::vector<DraftForest::SessionId> stuck(owed_.begin(), owed_.end());
   std::erase_if(stuck, [&](DraftForest::SessionId id) { return std::ranges::count(touched, id) > 0; });

@@ -11,8 +11,10 @@
 //
 // Learning. When a session ends, for any reason, the proposer learns the tokens that came after its opening context,
 // and the last few tokens before them, so that the beginning of an output can be matched. A sequence may open a second
-// session after a preemption or a broken stream. Its earlier output is then part of the opening context, so the
-// proposer learns no token twice. A background thread learns, so ending a session costs nothing.
+// session after a preemption. Its earlier output is then part of the opening context, so the proposer learns no token
+// twice. After a broken stream it is opened with its prompt alone, perhaps at another proposer, which learns all of its
+// output; a proposer that it comes back to learns the first part again. A background thread learns, so ending a session
+// costs nothing.
 //
 // Vocabularies. Token ids have a meaning in one vocabulary only, so outputs are separated by vocabulary as they are by
 // tenant. Verifiers with different vocabularies may share a proposer. Verifiers that do not tell their vocabulary share

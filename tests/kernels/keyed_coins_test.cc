@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coins of rejection sampling. If this test fails, a request with a seed does not repeat its output, or the output
-// does not follow the model's distribution.
+// The coins of rejection sampling. If this test fails, a request with a seed does not repeat its output with
+// speculation off, or the output does not follow the model's distribution.
 #include "kernels/keyed_coins.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace foretoken::kernels {
 namespace {
 
 TEST(KeyedCoins, AreThePhiloxBlocksOfTheirPlace) {
-  KeyedCoins coins(/*seed=*/7, /*sample_index=*/3);
+  KeyedCoins coins(/*key=*/7, /*sample_index=*/3);
   coins.Begin(11);
   for (uint32_t n = 0; n < 3; ++n) {
     const PhiloxBlock block = Philox4x32(7, {n, 11, 3, 2});

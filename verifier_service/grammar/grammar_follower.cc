@@ -58,6 +58,7 @@ GrammarFollower::GrammarFollower(std::shared_ptr<const Grammar> grammar, const t
 
 void GrammarFollower::Append(int32_t token_id) {
   const Stopwatch stopwatch(*this, &followed_);
+  FollowGuess(token_id);
   has_next_mask_ = false;
   if (!matcher_.Accept(token_id)) {
     is_lost_ = true;
@@ -69,6 +70,21 @@ void GrammarFollower::Append(int32_t token_id) {
   }
   // A token that is longer than the rest of the forced text, or has no bytes, ends it.
   forced_text_.erase(0, absl::StartsWith(forced_text_, bytes) ? bytes.size() : forced_text_.npos);
+}
+
+void GrammarFollower::FollowGuess(int32_t token_id) {
+  if (guess_idx_ != speculation::kRootParent && !has_next_mask_) {  // the token was drawn under the guess's mask
+    output_masks_.time += guess_masks_[guess_idx_].time;
+    ++output_masks_.num;
+  }
+  const auto next = std::ranges::find_if(
+      guess_masks_, [&](const GuessMask& guess) { return guess.parent == guess_idx_ && guess.token_id == token_id; });
+  if (next != guess_masks_.end()) {
+    guess_idx_ = static_cast<int32_t>(next - guess_masks_.begin());
+  } else {
+    guess_masks_.clear();
+    guess_idx_ = speculation::kRootParent;
+  }
 }
 
 void GrammarFollower::FillMask(std::span<uint32_t> mask) {
@@ -91,14 +107,19 @@ std::vector<int32_t> GrammarFollower::AllowedNodes(const speculation::TokenTree&
 void GrammarFollower::FillNodeMasks(const speculation::TokenTree& tree, std::span<uint32_t> masks) {
   const Stopwatch stopwatch(*this);
   const size_t num_words = next_mask_.size();
+  guess_masks_.clear();
+  for (const speculation::TreeNode& node : tree.nodes) guess_masks_.push_back({node.parent, node.token_id, {}});
+  guess_idx_ = speculation::kRootParent;
   VisitAllowed(tree, matcher_, [&](int32_t node_idx) {
+    const absl::Time began = now_();
     FillMask(masks.subspan(static_cast<size_t>(node_idx) * num_words, num_words));
+    guess_masks_[node_idx].time = now_() - began;
   });
 }
 
 std::span<const uint32_t> GrammarFollower::next_mask() {
   if (!std::exchange(has_next_mask_, true)) {
-    const Stopwatch stopwatch(*this, &next_masks_);
+    const Stopwatch stopwatch(*this, &output_masks_);
     FillMask(next_mask_);
     is_too_costly_ = is_too_costly_ || matcher_.has_given_up();
   }

@@ -64,13 +64,10 @@ class GrammarFollower {
   // That time, divided by the number of masks.
   absl::Duration mask_time() const { return all_.Mean(1); }
   int64_t num_masks() const { return all_.num; }
-  // The mean time that the grammar takes for each token of the output: to fill next_mask(), and to follow the token.
-  // Guesses add nothing to it: a token that was accepted as one counts as a token, and its mask takes no time. The
+  // The mean time that the grammar takes for each token of the output: to fill the mask that it was drawn under, and to
+  // follow it. A mask that a guess brought counts if the guess was right, so the time is the same without guesses. The
   // first masks and tokens may take the time of `min_num`.
-  absl::Duration TokenTime(int64_t min_num) const {
-    const int64_t num_masks = followed_.num + (has_next_mask_ ? 1 : 0);
-    return next_masks_.time / std::max({num_masks, min_num, int64_t{1}}) + followed_.Mean(min_num);
-  }
+  absl::Duration TokenTime(int64_t min_num) const { return output_masks_.Mean(min_num) + followed_.Mean(min_num); }
 
  private:
   struct Times {
@@ -82,7 +79,8 @@ class GrammarFollower {
   // Adds the time between its construction and its destruction to all_, and to one of the other sums.
   class Stopwatch;
 
-  void FillMask(std::span<uint32_t> mask);            // at the matcher's place
+  void FillMask(std::span<uint32_t> mask);  // at the matcher's place
+  void FollowGuess(int32_t token_id);
   absl::string_view BytesOf(int32_t token_id) const;  // empty for a special token
   std::string ForcedText(int32_t max_tokens);
   std::vector<int32_t> CutForcedText() const;
@@ -99,8 +97,16 @@ class GrammarFollower {
   std::string forced_text_;                                 // must come next, as far as it was looked for
   absl::flat_hash_map<std::string, int32_t> first_tokens_;  // of forced texts, as the model drew them last
   Times all_;                                               // num: of masks
-  Times next_masks_;                                        // of next_mask()
+  Times output_masks_;                                      // of the masks that the output was drawn under
   Times followed_;                                          // num: of the output's tokens
+
+  struct GuessMask {
+    int32_t parent = speculation::kRootParent;
+    int32_t token_id = 0;
+    absl::Duration time;
+  };
+  std::vector<GuessMask> guess_masks_;            // of the last tree's nodes, while the output follows them
+  int32_t guess_idx_ = speculation::kRootParent;  // the node that the output has come to
 };
 
 }  // namespace foretoken::verifier

@@ -39,6 +39,8 @@ void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerR
   absl::StatusOr<rpc::AnnouncedFeatures> announced = rpc::ReadFeatures(description, *options.target);
   if (!announced.ok()) return refuse(announced.status().message());
   const std::string name = NameOf(*announced);
+  // A replica that names other features each time must not hold the room of all kinds.
+  if (link.features_name != name) DropSourceOf(link);
   if (!HasRoomFor(name, now)) return UseFeatures(link, description, {.name = name}, now);
   if (announced->num_projection_bytes > options.max_projection_bytes) {
     return refuse(absl::StrCat("its projection: expected at most ", options.max_projection_bytes, " bytes, got ",
@@ -118,6 +120,7 @@ void ProposerPool::Keeper::UseFeatures(Link& link, const v1::DescribeProposerRes
   }
   source.last_used = now;
   source.readers |= uint32_t{1} << link.proposer_idx;
+  link.features_name = features.name;
   StartStream(link, description, source.source, now);
 }
 
@@ -129,6 +132,14 @@ void ProposerPool::Keeper::DropUnusedSources(absl::Time now) {
     }
   }
   absl::erase_if(sources_, [now](const auto& entry) { return now - entry.second.last_used > kLinger; });
+}
+
+void ProposerPool::Keeper::DropSourceOf(Link& link) {
+  const auto last = sources_.find(std::exchange(link.features_name, ""));
+  if (last == sources_.end() || !last->second.refusal.empty()) return;
+  const bool is_needed =
+      std::ranges::any_of(links, [&](const auto& entry) { return entry.second->features == last->second.source; });
+  if (!is_needed) sources_.erase(last);
 }
 
 std::vector<FeatureSource> ProposerPool::Keeper::FeatureSources(absl::Time now) {
@@ -155,7 +166,6 @@ void ProposerPool::Keeper::RefuseFeatures(const FeatureSource& refused, const st
     if (link->stream == nullptr || link->features != refused) continue;
     link->num_failures = std::max(link->num_failures, kSeldom);
     Drop(*link, absl::StrCat("not used: ", why), now);
-    link->features = nullptr;
   }
 }
 

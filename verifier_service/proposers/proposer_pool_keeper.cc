@@ -234,7 +234,7 @@ absl::Duration ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replic
   } else {
     TakeAnswer(*link, std::move(answer), now);
   }
-  return link->pace.Count(num_bytes, options.pace, now);
+  return link->pace.Count({num_bytes, num_sessions}, options.pace, now);
 }
 
 void ProposerPool::Keeper::TakeAnswer(Link& link, CheckedAnswer answer, absl::Time now) {
@@ -311,6 +311,7 @@ void ProposerPool::Keeper::WriteAll(absl::Time now) {
 void ProposerPool::Keeper::Drop(Link& link, const std::string& why, absl::Time now) {
   link.stream->Cancel();
   link.stream.reset();
+  link.features = nullptr;  // up to a GiB, which `sources_` keeps for a while
   ++counters[link.proposer_idx].num_breaks;
   book.RemoveReplica(link.replica_id, now);
   answered.notify_all();

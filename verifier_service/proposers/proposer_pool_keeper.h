@@ -70,6 +70,7 @@ class ProposerPool::Keeper {
     std::shared_ptr<ReplicaStream> stream;           // shares itself until gRPC releases it
     ReplicaId replica_id = 0;                        // of `stream`
     FeatureSource features;                          // that `stream` needs; null: none
+    std::string features_name;                       // of the features that the last stream needed
     std::shared_ptr<ProjectionReader> reading;       // shares itself until gRPC releases it
     std::string read_features;                       // the name of the features that `reading` reads for
     std::optional<absl::Time> writing_since;
@@ -122,6 +123,8 @@ class ProposerPool::Keeper {
   // Starts the stream, or refuses the proposer if the engine makes as many other kinds of features as it may.
   void UseFeatures(Link& link, const v1::DescribeProposerResponse& description, NamedFeatures features, absl::Time now);
   void DropUnusedSources(absl::Time now);
+  // Forgets the features that the link's last stream needed, unless a stream needs them.
+  void DropSourceOf(Link& link);
   void StartStream(Link& link, const v1::DescribeProposerResponse& description, FeatureSource features, absl::Time now);
   // Returns the delay before the next read.
   absl::Duration OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,

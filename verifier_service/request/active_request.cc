@@ -42,6 +42,7 @@ std::shared_ptr<ActiveRequest> PrepareRequest(GenerationRequest request, const P
   if (speculation.mode != SpeculationMode::kOff && active->allowed_proposers != 0) {
     active->max_tree_nodes = std::min(args.max_tree_nodes, speculation.max_tree_nodes.value_or(args.max_tree_nodes));
   }
+  if (active->max_tree_nodes == 0) request.sampling.coin_nonce = 0;  // without guesses a seed repeats its tokens
   active->num_unfinished = request.num_samples;
   active->request = std::make_shared<const GenerationRequest>(std::move(request));
   return active;

@@ -11,8 +11,6 @@
 namespace foretoken::kernels::cuda {
 
 void* PinnedMemory::Take(size_t num_bytes) {
-  // Weights are copied through here, too, so what a step needs is allocated while a model loads. Locking pages may wait
-  // for every GPU.
   constexpr size_t kAlignment = 256, kSmallestChunk = size_t{4} << 20;
   num_bytes = (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
   while (current_ < chunks_.size() && used_ + num_bytes > chunks_[current_].size) {

@@ -16,6 +16,7 @@
 #include "kernels/make_backend.h"
 #include "tests/testing/fakes/expert_keeping_backend.h"
 #include "tests/testing/fakes/forwarding_backend.h"
+#include "tests/testing/fakes/late_backend.h"
 #include "tests/testing/models/loaded_model.h"
 #include "tests/testing/models/random_checkpoint.h"
 #include "tests/testing/paths.h"
@@ -128,6 +129,19 @@ TEST(LargestRankNeed, CountsTheRowsThatAreGatheredForExperts) {
   const size_t gathered = 64 * (2 + 4) + 96 * (8 + 2);                // x and out, gate and up, and their product
   EXPECT_EQ(row_bytes(keeping) - row_bytes(*OneThread()), gathered);  // two experts in place of one
   EXPECT_EQ(row_bytes(quantising) - row_bytes(keeping), 2 * (96 + 4));
+}
+
+// An asynchronous backend copies the logits of rows with penalties, in groups of four, and K and V of rows that move.
+TEST(LargestRankNeed, CountsWhatAStepCopiesAside) {
+  ModelConfig config = LoadModelConfig(testing::SourcePath("tests/cases/models/mixtral")).value();
+  config.vocab_size = 257;
+  const auto plain = OneThread();
+  const testing::LateBackend late(OneThread());
+  const auto bytes = [&](const kernels::Backend& backend, int32_t max_rows, int32_t max_logit_rows) {
+    return LargestRankNeed(config, 1, {.max_rows = max_rows, .max_logit_rows = max_logit_rows}, 1, backend).pass_bytes;
+  };
+  const size_t token_bytes = 2 * 2 * config.num_layers * config.num_kv_heads * config.head_dim;  // K and V in bf16
+  EXPECT_EQ(bytes(late, 40, 8) - bytes(*plain, 40, 8), 8 * 260 * sizeof(float) + 40 * token_bytes);
 }
 
 // A sum that overflows would let a model start that no machine can hold.

@@ -170,6 +170,7 @@ TEST_F(FeatureProposerTest, ASessionThatHadToMakeRoomIsForgotten) {
     sessions.back()->Want({.node_budget = 0});
     GrowAll();
   }
+  EXPECT_EQ(sessions[0]->readiness(), Readiness::kForgotten) << "before it hears of anything new";
   sessions[0]->Append(Tokens(1));
   sessions[0]->AppendFeatures(499, Features(1));
   sessions[0]->Want({.node_budget = 16});

@@ -95,7 +95,7 @@ struct RandomTree {
   AcceptedPath WalkReference() const {
     AcceptedPath path;
     const TreeToAccept tree = At(0);
-    KeyedCoins coins(sampling.seed, sampling.sample_index);
+    KeyedCoins coins(sampling.coin_key(), sampling.sample_index);
     std::vector<double> weights;
     const auto rows = [&](int32_t node_idx, std::span<const int32_t> path_token_ids) -> RowWeights {
       const float* row = logits.data() + node_idx * width;
@@ -122,10 +122,11 @@ struct RandomTree {
 }  // namespace
 
 void ExpectTheRejectionRule(const AcceptTreesOp& op, int32_t num_tokens, int num_rounds) {
-  const std::vector<SamplingParams> samplings = {{.temperature = 1, .seed = 5},
-                                                 {.temperature = 0, .seed = 6},
-                                                 {.temperature = 0.7f, .top_p = 0.8f, .seed = 7, .sample_index = 3},
-                                                 {.temperature = 1.2f, .top_k = 5, .frequency_penalty = 1, .seed = 8}};
+  const std::vector<SamplingParams> samplings = {
+      {.temperature = 1, .seed = 5},
+      {.temperature = 0, .seed = 6},
+      {.temperature = 0.7f, .top_p = 0.8f, .seed = 7, .coin_nonce = 9, .sample_index = 3},
+      {.temperature = 1.2f, .top_k = 5, .frequency_penalty = 1, .seed = 8}};
   const size_t width = num_tokens + 3;
   RandomValues random(11);
   size_t num_accepted = 0, num_whole = 0;

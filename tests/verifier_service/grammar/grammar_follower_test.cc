@@ -120,22 +120,37 @@ TEST_F(GrammarFollowerTest, CountsTheTimeOfMasksAndOfWalks) {
   EXPECT_EQ(follower.TokenTime(1), absl::Milliseconds(2)) << "the walk over guesses is not the output's";
 }
 
-TEST_F(GrammarFollowerTest, TokensThatWereGuessedDoNotMakeTheOthersCostlier) {
-  const auto token_time = [&](bool guesses_the_cheap) {
+// Every second mask takes 8 ms. The others take `other`, and come with right guesses or without.
+TEST_F(GrammarFollowerTest, TheTimeOfTokensIsTheSameWithRightAndWithWrongGuesses) {
+  const int32_t letter = tokenizer_.Encode("a").value()[0], digit = tokenizer_.Encode("7").value()[0];
+  const auto token_time = [&](absl::Duration other, bool guesses) {
     absl::Duration pace;
     const auto clock = [&pace, now = absl::UnixEpoch()]() mutable { return now += pace; };
-    GrammarFollower follower = Follow(GrammarKind::kRegex, "[a-z]+", clock);
-    for (int i = 0; i < 20; ++i) {
-      const bool is_cheap = i % 2 == 1;
-      pace = is_cheap ? absl::ZeroDuration() : absl::Milliseconds(8);
-      if (!is_cheap || !guesses_the_cheap) follower.next_mask();
+    GrammarFollower follower = Follow(GrammarKind::kRegex, "[a-z0-9]+", clock);
+    for (int i = 0; i < 10; ++i) {
+      pace = absl::Milliseconds(8);
+      const size_t num_words = follower.next_mask().size();
+      pace = other;
+      if (guesses) {
+        speculation::TokenTree tree;
+        tree.Append({.token_id = digit});
+        tree.Append({.token_id = letter});
+        std::vector<uint32_t> masks(2 * num_words, 0u);
+        follower.FillNodeMasks(tree, masks);
+      }
       pace = absl::ZeroDuration();
-      follower.Append(tokenizer_.Encode("a").value()[0]);
+      follower.Append(letter);
+      pace = other;
+      if (!guesses) follower.next_mask();
+      pace = absl::ZeroDuration();
+      follower.Append(letter);
     }
     return follower.TokenTime(1);
   };
-  EXPECT_EQ(token_time(/*guesses_the_cheap=*/false), absl::Milliseconds(4));
-  EXPECT_EQ(token_time(/*guesses_the_cheap=*/true), absl::Milliseconds(4));
+  for (const bool guesses : {false, true}) {
+    EXPECT_EQ(token_time(absl::ZeroDuration(), guesses), absl::Milliseconds(4)) << guesses;
+    EXPECT_EQ(token_time(absl::Milliseconds(8), guesses), absl::Milliseconds(8)) << guesses;
+  }
 }
 
 TEST_F(GrammarFollowerTest, FillsTheMasksBehindAllowedNodesAlone) {

@@ -33,7 +33,7 @@ inline speculation::TargetFeatures Projected(uint16_t weight) {
 class Drafter {
  public:
   explicit Drafter(speculation::TargetFeatures features, const proposer::SessionLimits& limits = {},
-                   std::string method = "ngram", const std::string& projection_directory = "")
+                   std::string method = "ngram", const std::string& projection_directory = "", int port = 0)
       : method_(std::move(method)) {
     auto recorder = std::make_unique<testing::FeatureRecorder>(std::move(features), method_);
     recorder_ = recorder.get();
@@ -41,8 +41,9 @@ class Drafter {
         proposer::ProposalService::Create({.limits = limits, .draft = {.projection_directory = projection_directory}},
                                           std::move(recorder), metrics_)
             .value();
-    server_ = rpc::Server::Start({.listen_address = "127.0.0.1:0"}, {service_.get()}).value();
+    server_ = rpc::Server::Start({.listen_address = absl::StrCat("127.0.0.1:", port)}, {service_.get()}).value();
   }
+  int port() const { return server_->port(); }
   std::string spec() const { return absl::StrCat(method_, "=static:127.0.0.1:", server_->port()); }
   std::unique_ptr<v1::ProposalService::Stub> Connect() const {
     return v1::ProposalService::NewStub(

@@ -154,12 +154,29 @@ TEST(ProposerFeatures, AProposerThatIsGoneStillCountsForAWhile) {
   const auto pool = MakePool({drafter->spec()}, options);
   ASSERT_TRUE(IsConnected(*pool));
   ASSERT_EQ(pool->FeatureSources().size(), 1);
+  const std::weak_ptr<const TargetFeatures> features = pool->FeatureSources().at(0);
   drafter.reset();
   ASSERT_TRUE(Eventually([&] { return pool->GetStatus()[0].num_connected == 0; }));
   seconds += 50;
   EXPECT_EQ(pool->FeatureSources().size(), 1);
   seconds += 20;
   EXPECT_EQ(pool->FeatureSources().size(), 0);
+  EXPECT_TRUE(features.expired()) << "they take up to a GiB";
+}
+
+TEST(ProposerFeatures, AReplicaThatNeedsOtherFeaturesThanBeforeHoldsNoRoomForThose) {
+  auto drafter = std::make_unique<Drafter>(Projected(7));
+  const int port = drafter->port();
+  ProposerPoolOptions options = Options();
+  options.max_feature_sources = 1;
+  const auto pool = MakePool({drafter->spec()}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  drafter.reset();
+  ASSERT_TRUE(IsConnected(*pool, 0));
+  drafter = std::make_unique<Drafter>(Projected(8), proposer::SessionLimits(), "ngram", "", port);
+  EXPECT_TRUE(IsConnected(*pool));
+  ASSERT_EQ(pool->FeatureSources().size(), 1);
+  EXPECT_EQ(*pool->FeatureSources()[0], Projected(8));
 }
 
 // The engine has had no room for them. It is asked again after a minute.

@@ -255,17 +255,20 @@ TEST(ProposerPool, TimersFollowTheClockThatIsGiven) {
   EXPECT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
 }
 
-TEST(AnswerPace, CountsMessagesAndBytesAndLetsABurstPass) {
-  const AnswerPace::Limits limits{
-      .messages_per_second = 100, .bytes_per_second = 1000, .burst = absl::Milliseconds(50)};
+TEST(AnswerPace, CountsMessagesSessionsAndBytesAndLetsABurstPass) {
+  const AnswerPace::Limits limits{.messages_per_second = 100,
+                                  .sessions_per_second = 500,
+                                  .bytes_per_second = 1000,
+                                  .burst = absl::Milliseconds(50)};
   AnswerPace pace;
   absl::Time now = absl::UnixEpoch();
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
-  EXPECT_EQ(pace.Count(1, limits, now), absl::Milliseconds(10));
-  EXPECT_EQ(pace.Count(100, limits, now), absl::Milliseconds(110)) << "its bytes cost more than its number";
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count({1, 1}, limits, now), absl::ZeroDuration());
+  EXPECT_EQ(pace.Count({1, 1}, limits, now), absl::Milliseconds(10));
+  EXPECT_EQ(pace.Count({100, 1}, limits, now), absl::Milliseconds(110)) << "its bytes cost more than its number";
+  EXPECT_EQ(pace.Count({1, 100}, limits, now), absl::Milliseconds(310)) << "and sessions more than bytes";
   now += absl::Hours(1);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count(1, limits, now), absl::ZeroDuration());
-  EXPECT_GT(pace.Count(1, limits, now), absl::ZeroDuration()) << "an hour of silence allows no larger burst";
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(pace.Count({1, 1}, limits, now), absl::ZeroDuration());
+  EXPECT_GT(pace.Count({1, 1}, limits, now), absl::ZeroDuration()) << "an hour of silence allows no larger burst";
 }
 
 TEST(ProposerPool, ALostHostIsNoticedWithoutQuestions) {
