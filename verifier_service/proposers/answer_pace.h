@@ -3,8 +3,7 @@
 // rate of messages, of sessions that they are about, or of bytes the verifier delays the next read: the peer's
 // flow-control window fills, and the peer waits.
 //
-//   const absl::Duration pause = pace.Count({num_bytes, num_sessions}, limits, now);  // before the next message is
-//   read
+//   const absl::Duration pause = pace.Count({num_bytes, num_sessions}, limits, now);  // before the next read
 //
 // The limits are several times the rates of proposers that answer every step of a full batch.
 #pragma once
