@@ -174,6 +174,23 @@ void SessionBook::Place(SequenceId sequence_id, Sequence& sequence, uint32_t pro
   if (sequence.IsTold(proposer_idx)) MarkDirty(replica, placement.session_id, session);
 }
 
+void SessionBook::PlaceWaiting(ReplicaId replica_id, const Replica& replica, absl::Time now) {
+  if (replica.limits.max_sessions == 0) return;  // it never was full
+  std::vector<SequenceId> waiting;
+  for (const auto& [sequence_id, sequence] : sequences_) {
+    const Placement& placement = sequence.placements[replica.proposer_idx];
+    const bool is_refused = std::ranges::count(placement.refused_by, replica_id) != 0;
+    if (placement.retry_at.has_value() && !is_refused && Fits(replica, replica.proposer_idx, sequence)) {
+      waiting.push_back(sequence_id);
+    }
+  }
+  std::ranges::sort(waiting);
+  for (const SequenceId sequence_id : waiting) {
+    if (replica.sessions.size() >= replica.limits.max_sessions) return;
+    Place(sequence_id, sequences_.at(sequence_id), replica.proposer_idx, now);
+  }
+}
+
 std::optional<ReplicaId> SessionBook::ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const {
   const Placement& placement = sequence.placements[proposer_idx];
   // With the fewest sessions, then the oldest stream. A replica that has never answered gets a second session only if

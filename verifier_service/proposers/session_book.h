@@ -217,6 +217,9 @@ class SessionBook {
     return replica.proposer_idx == proposer_idx && (limit == 0 || sequence.token_ids.size() <= limit);
   }
   void Place(SequenceId sequence_id, Sequence& sequence, uint32_t proposer_idx, absl::Time now);
+  // Gives the room of a replica that was full to the sequences that wait, the oldest first. New ones would take it
+  // before a backoff ends.
+  void PlaceWaiting(ReplicaId replica_id, const Replica& replica, absl::Time now);
   std::optional<ReplicaId> ChooseReplica(const Sequence& sequence, uint32_t proposer_idx) const;
   void Refuse(Replica& replica, ReplicaId replica_id, uint64_t session_id, absl::Time now);
   void Forget(Replica& replica, uint64_t session_id);

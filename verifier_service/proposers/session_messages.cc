@@ -88,7 +88,7 @@ std::optional<v1::ProposeRequest> SessionBook::NextRequest(ReplicaId replica_id,
   }
   replica.dirty = std::move(unfinished);
   for (const uint64_t session_id : replica.closes) request.add_closes()->set_session_id(session_id);
-  replica.closes.clear();
+  if (!std::exchange(replica.closes, {}).empty()) PlaceWaiting(replica_id, replica, now);
   if (replica.features.has_value()) {
     replica.features->Write([&](uint64_t session_id) { return replica.sessions.at(session_id).num_told; }, request);
   }

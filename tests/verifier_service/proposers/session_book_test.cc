@@ -401,6 +401,20 @@ TEST_F(SessionBookTest, AFullReplicaIsToldOfAClosedSessionBeforeTheNextOpens) {
   EXPECT_EQ(Next(10).opens_size(), 1);
 }
 
+TEST_F(SessionBookTest, TheRoomOfAClosedSessionGoesToTheSequenceThatWaitsForLongest) {
+  book_.AddReplica(10, 0, {.max_sessions = 1}, kNow);
+  Open(1, {5});
+  ASSERT_EQ(Next(10).opens_size(), 1);
+  Open(2, {6});
+  Open(3, {7});
+  book_.Close(1);
+  Open(4, {8});
+  EXPECT_EQ(Next(10).closes_size(), 1);
+  const v1::ProposeRequest opening = Next(10);
+  ASSERT_EQ(opening.opens_size(), 1);
+  EXPECT_EQ(opening.opens(0).token_ids(0), 6);
+}
+
 TEST_F(SessionBookTest, ASequenceHasOneSessionPerAllowedProposer) {
   book_.AddReplica(10, 0, {}, kNow);
   book_.AddReplica(20, 1, {}, kNow);
