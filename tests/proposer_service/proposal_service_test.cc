@@ -182,9 +182,11 @@ TEST_F(ProposalServiceTest, AVerifierThatNeverReadsIsStoppedAndHarmsNoOther) {
   v1::ProposeResponse response;
   other->Write(OpenRequest(1));
   EXPECT_TRUE(other->Read(&response));
-  absl::SleepFor(absl::Seconds(1));  // the connection's buffers fill
-  const int num_before = num_written;
-  absl::SleepFor(absl::Seconds(1));
+  int num_before = -1;
+  for (int i = 0; i < 30 && num_written != num_before; ++i) {  // until the connection's buffers are full
+    num_before = num_written;
+    absl::SleepFor(absl::Seconds(1));
+  }
   EXPECT_EQ(num_written, num_before);
   context.TryCancel();
   writer.join();
