@@ -90,8 +90,8 @@ int64_t PassBytes(const ModelConfig& config, int32_t num_ranks, const Transforme
 // What the ops of an asynchronous backend keep until the end of a step, beside the tensors of a pass: a copy of the
 // logits of every row with penalties, a bias or a mask, and K and V of a token for every row that moves.
 int64_t StepBytes(const ModelConfig& config, const TransformerOptions& options, const kernels::KvCacheView& kv) {
-  const int64_t head_bytes = kv.bytes_per_token_head() + (kv.has_scales() ? kF32 : 0);
-  const int64_t token_bytes = int64_t{2} * kv.num_layers * kv.num_kv_heads * head_bytes;
+  const auto token_bytes =
+      static_cast<int64_t>(size_t{2} * kv.num_layers * kv.bytes_per_block_layer() / kernels::kKvBlockSize);
   return options.max_logit_rows * ((config.vocab_size + 3) / 4 * 4) * kF32 + options.max_rows * token_bytes;
 }
 

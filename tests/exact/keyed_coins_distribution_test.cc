@@ -86,8 +86,8 @@ TEST(KeyedCoinsDistribution, CoinsThatEveryStepTossesAgainAreDetected) {
   EXPECT_LT(fit.p_value, kCoinAlpha) << fit;
 }
 
-// A proposer guesses the token that the same request had before, without guesses. Counts what is emitted now, over many
-// seeds, with this nonce.
+// For each of many seeds a request without guesses draws a token. A second request with the same seed, and with this
+// nonce, is given that token as a guess. Counts the tokens of the second requests.
 GTestResult FitOfRememberedGuesses(uint64_t nonce) {
   constexpr PathNumbering kOne{.num_tokens = 3, .max_len = 1};
   const std::vector<double> probs = {0.1, 0.8, 0.1};

@@ -359,8 +359,7 @@ absl::StatusOr<GenerationRequest> ConvertRequest(const v1::GenerateRequest& requ
   FT_RETURN_IF_ERROR(ConvertSamples(request.sampling(), model, out));
   FT_RETURN_IF_ERROR(ConvertOutput(request.output(), out.output));
   FT_RETURN_IF_ERROR(ConvertSpeculation(request.speculation(), request.has_response_format(), model, out.speculation));
-  if (out.verification == kernels::VerificationRule::kRejectionSampling &&
-      out.speculation.mode != SpeculationMode::kOff) {
+  if (out.verification == kernels::VerificationRule::kRejectionSampling) {
     out.sampling.coin_nonce = draw_bits();  // proposers may know what the seed's coins drew in another request
   }
   out.is_json = request.response_format().has_json_schema() || request.response_format().has_any_json();

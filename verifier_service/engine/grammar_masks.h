@@ -49,8 +49,8 @@ void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Sc
 
 // Whether the sequence's form lets it go on.
 // INVALID_ARGUMENT with FORMAT_TOO_COSTLY: a mask of the output and the token behind it take more than `max_mean`, or
-// the matcher has given up. The end of a request must not depend on guesses: masks of wrong ones do not count, and
-// those of right ones do.
+// the matcher has given up. The end of a request must not depend on guesses. So the mask behind a wrong guess does
+// not count, and the mask behind a right guess counts: without the guess it would have been made, too.
 // INVALID_ARGUMENT with NO_TOKEN_TO_DRAW: a row found no token, because the form lets none follow the output.
 absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_tokens);
 

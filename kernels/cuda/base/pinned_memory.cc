@@ -18,7 +18,7 @@ void* PinnedMemory::Take(size_t num_bytes) {
     used_ = 0;
   }
   if (current_ == chunks_.size()) {
-    // Each is twice the one before, so that takes that grow from step to step need few, and waste little.
+    // Each chunk is at least twice the one before: takes that grow from step to step need few chunks.
     const size_t size = std::max(num_bytes, chunks_.empty() ? kSmallestChunk : 2 * chunks_.back().size);
     void* bytes = nullptr;
     FT_CUDA_CHECK(cudaMallocHost(&bytes, size));

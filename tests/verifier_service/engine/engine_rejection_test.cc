@@ -123,8 +123,9 @@ TEST_F(RejectionTest, SequencesOfTheKeyedDrawKeepTheirTokensBesideIt) {
 }
 
 TEST_F(RejectionTest, WithoutProposersASeedDecides) {
-  const std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0.8f);
+  std::vector<GenerationRequest> requests = MixedRequests(kRejectionSampling, 0.8f);
   const Results truth = Generate(requests, none_, even_);
+  for (GenerationRequest& request : requests) request.sampling.coin_nonce += 9;  // counts only with proposers
   EXPECT_EQ(Generate(requests, none_, {.config = {.max_running_samples = 1}}), truth);
   EXPECT_EQ(truth.at({2, 0}).logprobs.size(), 40);
 }
