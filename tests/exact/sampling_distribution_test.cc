@@ -4,7 +4,7 @@
 // Pr[t2 | t1], and samples must be independent of each other. If a test fails, clients get wrongly distributed or
 // correlated samples.
 //
-// A case is a verification rule, sampling parameters and proposers. Seeds are fixed, so a case always gives the same
+// A case is a verification rule, what the request sets, and proposers. Seeds are fixed, so a case always gives the same
 // p-values. The tests print them. Each p-value is compared with kAlpha divided by the number of tests, so that all
 // tests together fail for one choice of seeds in 1 / kAlpha.
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <iterator>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -62,6 +63,7 @@ struct DistributionCase {
   VerificationRule rule = VerificationRule::kKeyedDraw;
   SamplingParams sampling;
   Proposers proposers = Proposers::kNgram;
+  bool has_lists = false;  // the most likely first token is banned, the next two have biases
 };
 
 void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *out << distribution_case.name; }
@@ -69,6 +71,8 @@ void PrintTo(const DistributionCase& distribution_case, std::ostream* out) { *ou
 constexpr SamplingParams kTemperature10 = {.temperature = 1};
 constexpr SamplingParams kTemperature7 = {.temperature = 0.7f};
 constexpr SamplingParams kTopP9 = {.temperature = 1, .top_p = 0.9f};
+constexpr SamplingParams kPenalties = {
+    .temperature = 1, .repetition_penalty = 1.2f, .presence_penalty = 0.5f, .frequency_penalty = 0.5f};
 
 // Under the keyed draw all proposers give the same samples (E2), so one proposer per case is enough.
 const DistributionCase kCases[] = {
@@ -80,6 +84,8 @@ const DistributionCase kCases[] = {
     {"RejectionTemperature7Likely", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kLikely},
     {"RejectionTemperature7Draft", VerificationRule::kRejectionSampling, kTemperature7, Proposers::kDraft},
     {"RejectionTopP9Draft", VerificationRule::kRejectionSampling, kTopP9, Proposers::kDraft},
+    {"RejectionPenaltiesDraft", VerificationRule::kRejectionSampling, kPenalties, Proposers::kDraft},
+    {"RejectionListsDraft", VerificationRule::kRejectionSampling, kTemperature10, Proposers::kDraft, true},
 };
 constexpr double kAlphaOfOne = kAlpha / (std::size(kCases) * std::size(kPromptBegins) * kNumTestsPerPrompt);
 
@@ -166,41 +172,46 @@ class SamplingDistribution : public testing::EngineFixture {
   }
 
   // Three tokens each, so that the second token still has guesses below it. Guesses at the end of a sample are cut.
-  std::vector<GenerationRequest> Requests(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
-                                          int num_requests) {
-    std::vector<GenerationRequest> requests;
-    for (int i = 0; i < num_requests; ++i) {
-      GenerationRequest request = {.ticket = static_cast<Ticket>(i), .request_id = std::to_string(i)};
-      request.prompt = prompt;
-      request.verification = distribution_case.rule;
-      request.sampling = distribution_case.sampling;
-      request.sampling.seed = 1000 + static_cast<uint64_t>(i);
-      request.num_samples = kSamplesPerRequest;
-      request.stop = {.max_tokens = 3, .ignore_eos = true};
-      requests.push_back(std::move(request));
+  GenerationRequest RequestOf(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case) {
+    GenerationRequest request;
+    request.prompt = prompt;
+    request.verification = distribution_case.rule;
+    request.sampling = distribution_case.sampling;
+    request.num_samples = kSamplesPerRequest;
+    request.stop = {.max_tokens = 3, .ignore_eos = true};
+    if (distribution_case.has_lists) {
+      const std::vector<int32_t> likely = MostLikely(Distribution(request, /*num_requests=*/0).first, 3);
+      request.banned_token_ids = {likely[0]};
+      request.logit_bias = {{likely[1], -1}, {likely[2], 1}};
     }
-    return requests;
+    return request;
   }
 
-  InProcessProposers::Member MakeProposer(const DistributionCase& distribution_case, const std::vector<int32_t>& prompt,
+  InProcessProposers::Member MakeProposer(Proposers proposers, const std::vector<int32_t>& prompt,
                                           const PairDistribution& distribution) {
-    if (distribution_case.proposers == Proposers::kDraft) return &draft_;
-    if (distribution_case.proposers == Proposers::kNgram) return &ngram_;
+    if (proposers == Proposers::kDraft) return &draft_;
+    if (proposers == Proposers::kNgram) return &ngram_;
     return {"likely", Likely(prompt, distribution)};
   }
 
-  // Generates with the case's proposers. Fails unless the engine accepts a good part of their guesses.
-  Samples Draw(const std::vector<int32_t>& prompt, const DistributionCase& distribution_case,
-               const PairDistribution& distribution, int num_requests) {
-    InProcessProposers proposers({MakeProposer(distribution_case, prompt, distribution)},
+  // Generates `num_requests` times, each with its own seed. Fails unless the engine accepts a good part of the guesses.
+  Samples Draw(const GenerationRequest& request, Proposers kind, const PairDistribution& distribution,
+               int num_requests) {
+    InProcessProposers proposers({MakeProposer(kind, request.prompt, distribution)},
                                  testing::OverTheWire(tokenizer_->vocabulary().num_ids()));
     const testing::EngineOptions options = {.config = {.max_queued_requests = 1024,
                                                        .max_queued_samples = 1 << 16,
                                                        .max_running_samples = 48,
                                                        .max_tree_nodes = 7},
                                             .now = testing::EvenClock()};
+    std::vector<GenerationRequest> requests(num_requests, request);
+    for (int i = 0; i < num_requests; ++i) {
+      requests[i].ticket = static_cast<Ticket>(i);
+      requests[i].request_id = std::to_string(i);
+      requests[i].sampling.seed = 1000 + static_cast<uint64_t>(i);
+    }
     Samples samples(num_requests, std::vector<Pair>(kSamplesPerRequest));
-    for (const auto& [key, result] : Generate(Requests(prompt, distribution_case, num_requests), proposers, options)) {
+    for (const auto& [key, result] : Generate(requests, proposers, options)) {
       samples[key.first][key.second] = {result.token_ids.at(0), result.token_ids.at(1)};
     }
     std::cout << stats_.proposers[0].num_accepted << " of " << stats_.proposers[0].num_proposed
@@ -209,15 +220,16 @@ class SamplingDistribution : public testing::EngineFixture {
     return samples;
   }
 
-  // Computes the distribution from the logits of plain decoding: after the prompt, and after each likely first token.
-  PairDistribution Distribution(const std::vector<int32_t>& prompt, const SamplingParams& sampling, int num_requests);
+  // Computes the distribution from the logits of plain decoding: after the prompt, and after each first token that
+  // `num_requests` requests make often enough for a test.
+  PairDistribution Distribution(const GenerationRequest& request, int num_requests);
 
   void CheckDistribution(const DistributionCase& distribution_case, std::span<const int> prompt_begins,
                          int num_requests) {
     for (const int begin : prompt_begins) {
-      const std::vector<int32_t> prompt = Prompt(begin);
-      const PairDistribution distribution = Distribution(prompt, distribution_case.sampling, num_requests);
-      const Samples samples = Draw(prompt, distribution_case, distribution, num_requests);
+      const GenerationRequest request = RequestOf(Prompt(begin), distribution_case);
+      const PairDistribution distribution = Distribution(request, num_requests);
+      const Samples samples = Draw(request, distribution_case.proposers, distribution, num_requests);
       Check("pairs", begin, testing::TestPairs(AllPairs(samples), distribution));
       Check("sample indices", begin, testing::TestIndependentPairs(NeighboursByIndex(samples), distribution.first));
       Check("seeds", begin, testing::TestIndependentPairs(NeighboursBySeed(samples), distribution.first));
@@ -225,6 +237,8 @@ class SamplingDistribution : public testing::EngineFixture {
   }
 
  private:
+  int32_t num_tokens() const { return static_cast<int32_t>(tokenizer_->vocabulary().num_ids()); }
+
   void Check(const std::string& what, int prompt_begin, const GTestResult& result) {
     std::cout << "prompt at " << prompt_begin << ", " << what << ": " << result << "\n";
     EXPECT_GE(result.p_value, kAlphaOfOne) << what;
@@ -235,26 +249,34 @@ class SamplingDistribution : public testing::EngineFixture {
   testing::SamplingProposer draft_{DrawnDistribution(), {.top_k = 8, .children_by_depth = {3, 1}}};
 };
 
-PairDistribution SamplingDistribution::Distribution(const std::vector<int32_t>& prompt, const SamplingParams& sampling,
-                                                    int num_requests) {
+PairDistribution SamplingDistribution::Distribution(const GenerationRequest& request, int num_requests) {
   const model::KvCache kv = model_->transformer->MakeKvCache(/*num_blocks=*/8);
   const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
-  const auto distribution_after = [&](const std::vector<int32_t>& chain, size_t first_position) {
+  std::vector<uint32_t> mask((num_tokens() + 31) / 32, ~0u);
+  for (const int32_t token_id : request.banned_token_ids) mask[token_id / 32] &= ~(1u << token_id % 32);
+  std::vector<kernels::TokenCount> counts;
+  for (const int32_t token_id : std::set(request.prompt.begin(), request.prompt.end())) counts.push_back({token_id, 0});
+  const auto distribution_after = [&](const std::vector<int32_t>& generated) {
+    std::vector<int32_t> chain = request.prompt;
+    chain.insert(chain.end(), generated.begin(), generated.end());
     model::ForwardBatch batch;
-    batch.logit_rows = {model::AppendSegment(
-        {.block_table = blocks, .first_position = static_cast<int32_t>(first_position), .chain = chain}, &batch)};
+    batch.logit_rows = {model::AppendSegment({.block_table = blocks, .first_position = 0, .chain = chain}, &batch)};
     const kernels::ConstTensorView row = model_->transformer->Forward(batch, kv);
-    std::vector<float> logits(tokenizer_->vocabulary().num_ids());
+    std::vector<float> logits(num_tokens());
     kernels::Backend& backend = model_->transformer->backend();
     backend.Copy(logits.data(), row.data, logits.size() * sizeof(float), kernels::CopyKind::kToHost);
     backend.Synchronize();
-    return reference::FilteredDistribution({.logits = std::move(logits), .sampling = sampling});
+    return reference::FilteredDistribution({.logits = std::move(logits),
+                                            .sampling = request.sampling,
+                                            .bias = request.logit_bias,
+                                            .counts = counts,
+                                            .path_token_ids = generated,
+                                            .mask = mask});
   };
-  PairDistribution distribution = {.first = distribution_after(prompt, 0)};
-  for (size_t token_id = 0; token_id < distribution.first.size(); ++token_id) {
+  PairDistribution distribution = {.first = distribution_after({})};
+  for (int32_t token_id = 0; token_id < num_tokens(); ++token_id) {
     if (num_requests * kSamplesPerRequest * distribution.first[token_id] < GTestResult::kMinExpected) continue;
-    distribution.second[static_cast<int32_t>(token_id)] =
-        distribution_after({static_cast<int32_t>(token_id)}, prompt.size());
+    distribution.second[token_id] = distribution_after({token_id});
   }
   return distribution;
 }
@@ -276,8 +298,14 @@ INSTANTIATE_TEST_SUITE_P(, SamplingDistributionLong, ::testing::ValuesIn(kCases)
 class SamplingDistributionControl : public SamplingDistribution {
  protected:
   const DistributionCase case_ = {.name = "Control", .sampling = kTemperature10, .proposers = Proposers::kLikely};
-  const std::vector<int32_t> prompt_ = Prompt(kPromptBegins[0]);
+  const GenerationRequest request_ = RequestOf(Prompt(kPromptBegins[0]), case_);
   const int num_requests_ = 16;
+
+  PairDistribution DistributionUnder(const SamplingParams& sampling) {
+    GenerationRequest request = request_;
+    request.sampling = sampling;
+    return Distribution(request, num_requests_);
+  }
 
   // Draws samples by a rule that may be wrong.
   Samples DrawBy(const testing::AcceptRule& rule, const PairDistribution& distribution) {
@@ -286,29 +314,29 @@ class SamplingDistributionControl : public SamplingDistribution {
           return std::make_unique<testing::OtherDrawBackend>(std::move(real), rule);
         }});
     Use(*model.transformer);
-    return Draw(prompt_, case_, distribution, num_requests_);
+    return Draw(request_, case_.proposers, distribution, num_requests_);
   }
 };
 
 TEST_F(SamplingDistributionControl, RejectsASlightlyWrongTemperature) {
-  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
-  const std::vector<Pair> pairs = AllPairs(Draw(prompt_, case_, distribution, num_requests_));
+  const PairDistribution distribution = Distribution(request_, num_requests_);
+  const std::vector<Pair> pairs = AllPairs(Draw(request_, case_.proposers, distribution, num_requests_));
   EXPECT_GE(testing::TestPairs(pairs, distribution).p_value, kAlphaOfOne);
-  const GTestResult wrong = testing::TestPairs(pairs, Distribution(prompt_, {.temperature = 1.1f}, num_requests_));
+  const GTestResult wrong = testing::TestPairs(pairs, DistributionUnder({.temperature = 1.1f}));
   std::cout << wrong << "\n";
   EXPECT_LT(wrong.p_value, kAlphaOfOne);
 }
 
 TEST_F(SamplingDistributionControl, RejectsATokenThatIsCut) {
   const std::vector<Pair> pairs =
-      AllPairs(Draw(prompt_, case_, Distribution(prompt_, case_.sampling, num_requests_), num_requests_));
-  const PairDistribution cut = Distribution(prompt_, {.temperature = 1, .top_p = 0.999f}, num_requests_);
+      AllPairs(Draw(request_, case_.proposers, Distribution(request_, num_requests_), num_requests_));
+  const PairDistribution cut = DistributionUnder({.temperature = 1, .top_p = 0.999f});
   EXPECT_EQ(testing::TestPairs(pairs, cut).p_value, 0);
 }
 
 // Draws a second time if the first draw accepts less, so every guess gets two chances.
 TEST_F(SamplingDistributionControl, RejectsARuleThatTriesAgainUntilItAccepts) {
-  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
+  const PairDistribution distribution = Distribution(request_, num_requests_);
   const Samples samples = DrawBy(
       [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
         real.AcceptTrees(args);
@@ -331,7 +359,7 @@ TEST_F(SamplingDistributionControl, RejectsARuleThatTriesAgainUntilItAccepts) {
 }
 
 TEST_F(SamplingDistributionControl, RejectsSamplesThatShareTheirNoise) {
-  const PairDistribution distribution = Distribution(prompt_, case_.sampling, num_requests_);
+  const PairDistribution distribution = Distribution(request_, num_requests_);
   const Samples samples = DrawBy(
       [](kernels::Backend& real, kernels::AcceptTreesArgs args) {
         std::vector<kernels::TreeToAccept> trees(args.trees.begin(), args.trees.end());

@@ -3,7 +3,9 @@
 // it. Many samples of one prompt, with two possible tokens at every place, are compared with the target's own rows. The
 // pure rules alone cannot show that rows, budgets, re-rooting, merging and late trees leave the drawn children
 // unchanged. If a test fails, a server's rejection-sampled outputs do not have the model's distribution.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -33,11 +35,20 @@ struct ServedCase {
   int delay = 0;
   int32_t max_step_rows = 512;
   int32_t num_blocks = 256;
+  bool has_form = false;  // the text has the form kForm, of which proposers know nothing
   friend void PrintTo(const ServedCase& served_case, std::ostream* out) { *out << served_case.name; }
 };
 
-// Compares the count of each text with the product of its tokens' probabilities.
-GTestResult FitOfResults(const Results& results) {
+constexpr char kForm[] = "[\\n -/13579:-~]{200}";  // ASCII without even digits, which the draft likes here
+bool IsOfForm(const tokenizer::Token& token) {
+  return !token.special && std::ranges::all_of(token.bytes, [](char c) {
+    return c == '\n' || (c >= ' ' && c <= '~' && (c < '0' || c > '9' || c % 2 == 1));
+  });
+}
+
+// Compares the count of each text with the product of its tokens' probabilities. A row has the drawn token, then the
+// most likely ones, of which the first two that the case allows could be drawn.
+GTestResult FitOfResults(const Results& results, const std::function<bool(int32_t token_id)>& is_allowed) {
   struct Cell {
     int64_t count = 0;
     double prob = 1;
@@ -46,10 +57,17 @@ GTestResult FitOfResults(const Results& results) {
   for (const auto& [key, result] : results) {
     Cell& cell = cells[result.token_ids];
     if (cell.count++ > 0) continue;
-    for (const LogprobBits& row : result.logprobs) {  // the drawn token, then the two most likely
-      double weights[3];
-      for (int i = 0; i < 3; ++i) weights[i] = std::exp(std::bit_cast<float>(row[i].second) / kTemperature);
-      cell.prob *= weights[0] / (weights[1] + weights[2]);
+    for (const LogprobBits& row : result.logprobs) {
+      const auto weight = [&](size_t i) { return std::exp(std::bit_cast<float>(row[i].second) / kTemperature); };
+      double sum = 0;
+      int num_allowed = 0;
+      for (size_t i = 1; i < row.size() && num_allowed < 2; ++i) {
+        if (!is_allowed(row[i].first)) continue;
+        sum += weight(i);
+        ++num_allowed;
+      }
+      EXPECT_EQ(num_allowed, 2);
+      cell.prob *= weight(0) / sum;
     }
   }
   std::vector<int64_t> counts = {0};
@@ -107,16 +125,24 @@ class ServedDistribution : public EngineFixture, public ::testing::WithParamInte
     request.verification = kernels::VerificationRule::kRejectionSampling;
     request.num_samples = num_samples;
     request.sampling.top_k = 2;
-    request.output.num_logprobs = 2;
+    request.output.num_logprobs = param.has_form ? 20 : 2;
     request.stop.ignore_eos = true;
     if (param.has_prediction)
       request.speculation.prediction = verifier::Prediction(LikelyText(request), kNumDistributionTokens);
+    if (param.has_form) {
+      const verifier::GrammarVocabulary vocabulary(verifier::TokensOf(tokenizer_->vocabulary(), kNumTokens, {}));
+      request.grammar =
+          verifier::Grammar::Compile({.kind = verifier::GrammarKind::kRegex, .text = kForm}, vocabulary).value();
+      request.speculation.mode = verifier::SpeculationMode::kAlways;  // the even clock makes masks dear
+    }
     const Results results = Generate({request}, client,
                                      {.config = {.max_running_samples = 48, .max_step_rows = param.max_step_rows},
                                       .num_blocks = param.num_blocks,
                                       .now = EvenClock()});
     ASSERT_EQ(results.size(), num_samples);
-    const GTestResult fit = FitOfResults(results);
+    const GTestResult fit = FitOfResults(results, [&](int32_t token_id) {
+      return !param.has_form || IsOfForm(*tokenizer_->vocabulary().Find(token_id));
+    });
     EXPECT_GE(fit.p_value, kServedAlpha) << fit;
     EXPECT_GT(fit.num_cells, 20);
     EXPECT_EQ(prediction_count().num_accepted > num_samples / 10, param.has_prediction);
@@ -142,6 +168,7 @@ std::vector<ServedCase> Cases() {
           {.name = "DraftModel", .num_drafts = 1},
           {.name = "LateDraftModel", .num_drafts = 1, .delay = 1},
           {.name = "TwoDraftModelsBesideGuesses", .num_drafts = 2, .has_ngram = true},
+          {.name = "TreeAndForm", .children_by_depth = {{2, 2, 1}}, .has_form = true},
           {.name = "LateTree", .children_by_depth = {{2, 2, 2, 1}}, .delay = 1}};
 }
 
