@@ -62,6 +62,7 @@ absl::StatusOr<GenerationClient> GenerationClient::Connect(const ConnectOptions&
   arguments.SetMaxSendMessageSize(-1);  // the server limits the length of a prompt
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, options.keepalive_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit. A call may wait in a queue for long
   if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
   // Without TLS a proxy would read the token and the prompts, even of calls to this machine.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options.is_secure || options.tls.is_used() ? 1 : 0);

@@ -238,10 +238,9 @@ speculation::AllowedTokens SessionTable::TakeMask(Entry& entry, const std::strin
 void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
   entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
   tree_request.node_budget = entry.node_budget;
+  const bool was_ready = entry.trace != nullptr && entry.session->has_grown_tree();
   entry.session->Want(tree_request);
-  if (entry.trace != nullptr) {
-    entry.trace->Ask(entry.node_budget, entry.session->readiness() == Readiness::kReady);
-  }
+  if (entry.trace != nullptr) entry.trace->Ask(entry.node_budget, was_ready);
   if (entry.node_budget > 0) List(session_id, entry);
 }
 

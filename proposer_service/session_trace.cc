@@ -72,14 +72,14 @@ void SessionTrace::EndProposal(absl::string_view outcome, absl::Time end) {
   options_.tracer.End(*std::exchange(proposal_, std::nullopt), end);
 }
 
-void SessionTrace::Ask(int32_t node_budget, bool is_ready) {
+void SessionTrace::Ask(int32_t node_budget, bool was_ready) {
   if (!options_.traces_proposals) return;
   const absl::Time now = clock_.Now();
   EndProposal("superseded", now);
   if (node_budget == 0) return;
   proposal_ = BeginProposal(now);
   proposal_->attributes.push_back({"foretoken.proposal.node_budget", int64_t{node_budget}});
-  proposal_->attributes.push_back({"foretoken.proposal.was_ready", is_ready});
+  proposal_->attributes.push_back({"foretoken.proposal.was_ready", was_ready});
 }
 
 void SessionTrace::Answer(int64_t num_nodes) {

@@ -70,8 +70,8 @@ class SessionTrace {
   SessionTrace(const SessionTrace&) = delete;
   SessionTrace& operator=(const SessionTrace&) = delete;
 
-  // The verifier asks for a tree or, with node_budget 0, for no tree. `is_ready`: the proposer had it already.
-  void Ask(int32_t node_budget, bool is_ready);
+  // The verifier asks for a tree or, with node_budget 0, for no tree. `was_ready`: one had been grown already.
+  void Ask(int32_t node_budget, bool was_ready);
   // A tree leaves.
   void Answer(int64_t num_nodes);
   // The number of the session's tokens.

@@ -30,6 +30,7 @@
 #include "client/terminal.h"
 #include "client/text_attribution.h"
 #include "client/timed_generation.h"
+#include "common/base/mapped_file.h"
 #include "common/base/status_macros.h"
 
 ABSL_FLAG(std::string, system, "", "Text of the system message that begins the conversation");
@@ -82,6 +83,25 @@ absl::Status CreateNew(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Returns the next line of the standard input; unset at its end.
+absl::StatusOr<std::optional<std::string>> ReadLine() {
+  std::string line;
+  std::streambuf& input = *std::cin.rdbuf();
+  for (int byte; (byte = input.sbumpc()) != '\n'; line.push_back(static_cast<char>(byte))) {
+    if (byte == std::char_traits<char>::eof()) {
+      // std::cin takes an error for the end.
+      if (std::ferror(stdin) != 0) return absl::ErrnoToStatus(errno, "cannot read the standard input");
+      if (line.empty()) return std::nullopt;
+      break;
+    }
+    if (line.size() == base::kMaxReadBytes) {  // a device like /dev/zero has no end
+      return absl::InvalidArgumentError(
+          absl::StrCat("standard input: expected lines of at most ", base::kMaxReadBytes, " bytes, got a longer one"));
+    }
+  }
+  return line;
+}
+
 // An answer, and the request that can make it again.
 struct Answered {
   GenerateRequest request;
@@ -124,15 +144,15 @@ class ChatCommand {
   bool Run() {
     const bool is_terminal = isatty(STDIN_FILENO) == 1;
     bool has_failed = false;
-    std::string line;
     while (true) {
       if (is_terminal) std::cerr << "> " << std::flush;
-      if (!std::getline(std::cin, line)) {
-        if (std::ferror(stdin) == 0) break;  // std::cin takes an error for the end
-        ExitCode(absl::ErrnoToStatus(errno, "cannot read the standard input"));
+      const absl::StatusOr<std::optional<std::string>> line = ReadLine();
+      if (!line.ok()) {
+        ExitCode(line.status());
         return false;
       }
-      const absl::string_view text = absl::StripAsciiWhitespace(line);
+      if (!line->has_value()) break;
+      const absl::string_view text = absl::StripAsciiWhitespace(**line);
       if (text.empty()) continue;
       if (text == "/quit") break;
       const absl::Status status = text.front() == '/' && text.substr(0, 2) != "//" ? RunCommand(text) : Say(text);
@@ -165,8 +185,12 @@ class ChatCommand {
 
   absl::Status Save(const std::string& path) const {
     if (path.empty()) return absl::InvalidArgumentError("/save: expected a file, got none");
-    if (isatty(STDIN_FILENO) != 1) FT_RETURN_IF_ERROR(CreateNew(path));
-    FT_RETURN_IF_ERROR(WriteResultFile(path, history_.ToJsonText()));
+    const bool must_be_new = isatty(STDIN_FILENO) != 1;
+    if (must_be_new) FT_RETURN_IF_ERROR(CreateNew(path));
+    if (const absl::Status written = WriteResultFile(path, history_.ToJsonText()); !written.ok()) {
+      if (must_be_new) unlink(path.c_str());  // else it would be in the way of the next try
+      return written;
+    }
     std::cerr << "saved " << history_.num_turns() << " turns in " << path << std::endl;
     return absl::OkStatus();
   }

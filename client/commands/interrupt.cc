@@ -4,14 +4,19 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 namespace foretoken::client {
 
 InterruptWatcher::InterruptWatcher(Cancellation& cancellation)
-    : InterruptWatcher([&cancellation] {
-        if (cancellation.cancelled()) _exit(kInterruptedExitCode);
+    : InterruptWatcher([&cancellation, first = std::optional<std::chrono::steady_clock::time_point>()]() mutable {
+        const auto now = std::chrono::steady_clock::now();
+        if (!first.has_value()) first = now;
+        // `timeout` signals the process and then its group, which is one wish.
+        if (cancellation.cancelled() && now - *first >= std::chrono::milliseconds(300)) _exit(kInterruptedExitCode);
         cancellation.Cancel();
       }) {}
 
@@ -20,6 +25,7 @@ InterruptWatcher::InterruptWatcher(std::function<void()> on_signal) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::jthread([signals, on_signal = std::move(on_signal)](const std::stop_token& stop) {
     constexpr timespec kPoll = {.tv_sec = 0,

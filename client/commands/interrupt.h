@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns Ctrl-C and SIGTERM into a Cancellation, or into a call of a function. Construct it before any other thread
-// starts, because new threads inherit the blocked signals.
+// Turns Ctrl-C, SIGTERM and the end of the terminal into a Cancellation, or into a call of a function. Construct it
+// before any other thread starts, because new threads inherit the blocked signals.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ inline constexpr int kInterruptedExitCode = 130;
 
 class InterruptWatcher {
  public:
-  // The second signal ends the process at once. `cancellation` must outlive this.
+  // A second signal ends the process at once, unless it comes with the first. `cancellation` must outlive this.
   explicit InterruptWatcher(Cancellation& cancellation);
   // Calls the function for each signal, on a thread of its own.
   explicit InterruptWatcher(std::function<void()> on_signal);

@@ -138,6 +138,11 @@ Readiness DraftMailbox::readiness() const {
   return has_tree || is_overdue_ ? Readiness::kReady : Readiness::kNotYet;
 }
 
+bool DraftMailbox::has_tree() const {
+  absl::MutexLock lock(&mutex_);
+  return tree_.has_value();
+}
+
 DraftMailbox::Answer DraftMailbox::Take(int32_t node_budget) {
   absl::MutexLock lock(&mutex_);
   unanswered_since_.reset();

@@ -52,6 +52,7 @@ class DraftMailbox {
   void Close(const std::shared_ptr<DraftMailbox>& self);
   uint64_t position() const;
   Readiness readiness() const;
+  bool has_tree() const;
 
   struct Answer {
     speculation::TokenTree tree;
@@ -141,6 +142,7 @@ class DraftSession : public Session {
   void Want(const TreeRequest& tree_request) override { mailbox_->Want(tree_request, situation_(), mailbox_); }
   uint64_t position() const override { return mailbox_->position(); }
   Readiness readiness() const override { return mailbox_->readiness(); }
+  bool has_grown_tree() const override { return mailbox_->has_tree(); }
   DraftMailbox& mailbox() const { return *mailbox_; }
 
  private:

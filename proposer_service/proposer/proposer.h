@@ -103,6 +103,8 @@ class Session {
   // The number of appended tokens.
   virtual uint64_t position() const = 0;
   virtual Readiness readiness() const { return Readiness::kReady; }
+  // Whether there is a tree for all appended tokens already, grown before anyone asked.
+  virtual bool has_grown_tree() const { return false; }
 };
 
 struct ProposalRequest {

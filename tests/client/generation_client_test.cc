@@ -10,11 +10,13 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/testing/fakes/fake_generation_service.h"
+#include "tests/testing/fakes/tcp_relay.h"
 
 namespace foretoken::client {
 namespace {
 
 using foretoken::testing::FakeGenerationService;
+using foretoken::testing::TcpRelay;
 using foretoken::v1::GenerateRequest;
 using foretoken::v1::GenerateResponse;
 using ::testing::ElementsAre;
@@ -54,6 +56,26 @@ TEST(GenerationClient, CollectsEverySample) {
     EXPECT_THAT(sample.speculated, ElementsAre(false, true, false));
     EXPECT_EQ(sample.completion->usage().completion_tokens(), 3);
   }
+}
+
+// A call may wait in a server's queue for minutes.
+TEST(GenerationClient, PingsASilentCallForAsLongAsItLasts) {
+  FakeGenerationService service;
+  absl::Notification has_ended;
+  service.set_script([&](const GenerateRequest&, grpc::ServerContext&, const auto&) {
+    has_ended.WaitForNotification();
+    return grpc::Status::OK;
+  });
+  TcpRelay relay(service.target());
+  GenerationClient client =
+      *GenerationClient::Connect({.target = relay.address(), .call_timeout_ms = 40'000, .keepalive_ms = 200});
+  std::thread host([&] {
+    absl::SleepFor(absl::Seconds(2));  // ten pings
+    relay.Freeze();
+  });
+  EXPECT_EQ(client.Generate(Prompt("ab", 3)).status().code(), absl::StatusCode::kUnavailable);
+  host.join();
+  has_ended.Notify();
 }
 
 TEST(GenerationClient, ReturnsTheServersStatus) {

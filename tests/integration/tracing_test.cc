@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mapped_file.h"
 #include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/integration/connect.h"
 #include "tests/testing/fakes/trace_collector.h"
 #include "tests/testing/temp_dir.h"
+#include "vllm/engine.grpc.pb.h"
 
 namespace foretoken {
 namespace {
@@ -142,6 +144,48 @@ TEST_F(Tracing, OneTraceRunsThroughThreeProcesses) {
   }
 }
 
+// A caller that is not ours, by either contract.
+TEST_F(Tracing, AForeignCallersTraceAndItsStateReachTheProposer) {
+  const auto channel = grpc::CreateChannel(verifier_.address(), grpc::InsecureChannelCredentials());
+  const std::string trace_ids[] = {"0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"};
+  grpc::ClientContext contexts[2];
+  for (int i = 0; i < 2; ++i) {
+    contexts[i].AddMetadata("traceparent", absl::StrCat("00-", trace_ids[i], "-b7ad6b7169203331-01"));
+    contexts[i].AddMetadata("tracestate", "vendor=1");
+  }
+  v1::GenerateRequest ours;
+  ours.set_text("def f():");
+  ours.mutable_stopping()->set_max_tokens(8);
+  v1::GenerateResponse our_answer;
+  const auto our_reader = v1::GenerationService::NewStub(channel)->Generate(&contexts[0], ours);
+  while (our_reader->Read(&our_answer)) continue;
+  EXPECT_TRUE(our_reader->Finish().ok());
+  vllm::grpc::engine::GenerateRequest theirs;
+  theirs.set_text("def f():");
+  theirs.mutable_sampling_params()->set_max_tokens(8);
+  vllm::grpc::engine::GenerateResponse their_answer;
+  const auto their_reader = vllm::grpc::engine::VllmEngine::NewStub(channel)->Generate(&contexts[1], theirs);
+  while (their_reader->Read(&their_answer)) continue;
+  EXPECT_TRUE(their_reader->Finish().ok());
+  verifier_.Terminate();
+  proposer_.Terminate();
+  const std::string methods[] = {kGenerate, "vllm.grpc.engine.VllmEngine/Generate"};
+  for (int i = 0; i < 2; ++i) {
+    const Trace trace(collector_.spans(), trace_ids[i]);
+    const std::vector<CollectedSpan> calls = trace.Find("foretoken-verifier", methods[i]);
+    ASSERT_EQ(calls.size(), 1u) << methods[i];
+    EXPECT_EQ(calls[0].span.kind(), 2);
+    EXPECT_EQ(absl::BytesToHexString(calls[0].span.parent_span_id()), "b7ad6b7169203331");
+    EXPECT_EQ(calls[0].span.trace_state(), "vendor=1");
+    EXPECT_EQ(calls[0].Text("rpc.method"), methods[i]);
+    EXPECT_EQ(trace.ChildrenOf(calls[0], "decode").size(), 1u) << methods[i];
+    const std::vector<CollectedSpan> sessions = trace.Find("foretoken-proposer", kSession);
+    ASSERT_EQ(sessions.size(), 1u) << methods[i];
+    EXPECT_EQ(sessions[0].span.parent_span_id(), calls[0].span.span_id());
+    EXPECT_EQ(sessions[0].span.trace_state(), "vendor=1");
+  }
+}
+
 TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
   const std::string trace_id = GenerateTraced(verifier_, collector_);
   const Trace trace = Finish(trace_id);
@@ -155,6 +199,7 @@ TEST_F(Tracing, TheStepsOfTheDecodeAddUpToItAndShowWhoGuessed) {
     tokens += step.Int("foretoken.step.tokens");
     EXPECT_GE(step.Int("foretoken.step.node_budget"), step.Int("foretoken.step.verified_nodes"));
     EXPECT_GE(step.Int("foretoken.step.batch.row_budget"), step.Int("foretoken.step.batch.rows"));
+    EXPECT_NE(step.Find("foretoken.step.asked_proposers"), nullptr);
     num_proposals += static_cast<int64_t>(trace.ChildrenOf(step, "proposal").size());
   }
   EXPECT_NEAR(static_cast<double>(nanos), static_cast<double>(decode.nanos()), 0.02 * decode.nanos());

@@ -89,6 +89,52 @@ TEST_F(SessionTraceTest, WithDetailEveryTreeIsASpan) {
   EXPECT_EQ(Text(proposals[0], kOutcome), "answered");
 }
 
+// Has grown a tree ahead for contexts of four tokens.
+class GrowingProposer : public Proposer {
+ public:
+  const ProposerDescription& Describe() const override { return description_; }
+  std::unique_ptr<Session> Open(const SessionIntroduction&) override { return std::make_unique<GrowingSession>(); }
+  std::vector<speculation::TokenTree> Propose(std::span<const ProposalRequest> requests) override {
+    std::vector<speculation::TokenTree> trees;
+    for (const ProposalRequest& request : requests) trees.push_back({.position = request.session->position()});
+    return trees;
+  }
+
+ private:
+  class GrowingSession : public Session {
+   public:
+    void Append(std::span<const int32_t> token_ids) override { position_ += token_ids.size(); }
+    uint64_t position() const override { return position_; }
+    bool has_grown_tree() const override { return position_ == 4; }
+
+   private:
+    uint64_t position_ = 0;
+  };
+  const ProposerDescription description_{.method = "draft"};
+};
+
+TEST_F(SessionTraceTest, AProposalSaysWhetherATreeHadBeenGrownAhead) {
+  const auto were_ready = [&](Proposer& proposer) {
+    spans_.clear();
+    options_.traces_proposals = true;
+    Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_, .trace = &options_});
+    stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+    stream.Exchange();
+    stream.Advance(7, 4, {2}, 1);
+    stream.Exchange();
+    std::vector<bool> were_ready;
+    for (const tracing::Span& proposal : Named("proposal")) {
+      const auto found =
+          std::ranges::find(proposal.attributes, "foretoken.proposal.was_ready", &tracing::Attribute::key);
+      were_ready.push_back(std::get<bool>(found->value));
+    }
+    return were_ready;
+  };
+  GrowingProposer growing;
+  EXPECT_EQ(were_ready(growing), std::vector<bool>({true, false}));
+  EXPECT_EQ(were_ready(proposer_), std::vector<bool>({false, false})) << "an n-gram tree is made when it is asked for";
+}
+
 TEST_F(SessionTraceTest, AQuestionWithoutAnAnswerIsASpanToo) {
   Stream stream = Traced(true);
   stream.Open(7, {1, 2, 3, 1}, 2).set_traceparent(kRequest);

@@ -52,12 +52,25 @@ Attributes RequestAttributes(const GenerationRequest& request, absl::string_view
   return attributes;
 }
 
+// The proposers that were asked for this step and whose newest tree is of an earlier one, or none.
+std::vector<std::string> LateProposers(const StepReport& report) {
+  std::vector<std::string> late;
+  for (const std::string& asked : report.asked_proposers) {
+    const auto is_in_time = [&](const ReportedProposer& proposer) {
+      return proposer.name == asked && proposer.position == static_cast<uint64_t>(report.position);
+    };
+    if (std::ranges::none_of(report.proposers, is_in_time)) late.push_back(asked);
+  }
+  return late;
+}
+
 // A list without names is left out: most are empty, and steps have the most spans by far.
-Attributes StepAttributes(const StepReport& report) {
+// `is_first`: of the sample's first token. Proposers hear of a prompt, and are asked from the next step on.
+Attributes StepAttributes(const StepReport& report, bool is_first) {
   const StepForecast& forecast = report.step.forecast;
   const StepTimes& times = report.step.times;
   Attributes attributes;
-  attributes.reserve(23);
+  attributes.reserve(24);
   const auto add = [&attributes](absl::string_view key, auto value) { attributes.emplace_back(key, std::move(value)); };
   const auto add_names = [&](absl::string_view key, const std::vector<std::string>& names) {
     if (!names.empty()) add(key, names);
@@ -72,6 +85,7 @@ Attributes StepAttributes(const StepReport& report) {
   add("foretoken.step.tokens", static_cast<int64_t>(report.token_ids.size()));
   add("foretoken.step.expected_tokens", double{report.expected_tokens});
   add_names("foretoken.step.asked_proposers", report.asked_proposers);
+  if (!is_first) add_names("foretoken.step.late_proposers", LateProposers(report));
   add_names("foretoken.step.resting_proposers", report.resting_proposers);
   add_names("foretoken.step.absent_proposers", report.absent_proposers);
   add_names("foretoken.step.refusing_proposers", report.refusing_proposers);
@@ -182,7 +196,7 @@ void CallTrace::ObserveStep(const StepReport& report, const Sample& sample) {
   const absl::Time end = clock_.Wall(report.step.end);
   const absl::Duration length = absl::Milliseconds(times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms);
   tracing::Span step = tracer_.BeginChild(*sample.phase, "step", std::max(end - length, sample.phase->begin));
-  step.attributes = StepAttributes(report);
+  step.attributes = StepAttributes(report, /*is_first=*/!sample.has_token);
   for (const ReportedProposer& proposer : report.proposers) {
     if (!proposer.is_new) continue;
     const absl::Time arrived = clock_.Wall(proposer.arrived);

@@ -79,7 +79,7 @@ struct Proposal {
   SequenceId sequence_id = 0;
   uint32_t proposer_idx = 0;  // of ProposerClient::Names()
   speculation::TokenTree tree;
-  absl::Time asked, arrived;  // equal if the proposer sent the tree without being asked again
+  absl::Time asked, arrived;  // equal if nobody asked for a tree at its position
 };
 
 // The proposers that have no session for a sequence, so that no tree of theirs can come: bit per Names() entry.

@@ -319,6 +319,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
   }
   const std::optional<absl::Time> asked = session.questions.Answer(tree.position);
   if (asked.has_value()) verdict.round_trips.push_back(now - *asked);
+  const absl::Time question = session.questions.WhenAsked(tree.position).value_or(now);
   if (session.due_position.has_value() && tree.position >= *session.due_position) {
     replica.round_trip.Add(now - session.due_since);
     ClearDue(replica, session);
@@ -331,7 +332,7 @@ void SessionBook::TakeTree(Replica& replica, CheckedAnswer::Tree& answer, Answer
              {.sequence_id = session.sequence_id,
               .proposer_idx = replica.proposer_idx,
               .tree = std::move(tree),
-              .asked = asked.value_or(now),
+              .asked = question,
               .arrived = now},
              verdict);
 }

@@ -225,6 +225,25 @@ TEST(ForetokenChat, FailsIfItsInputCannotBeRead) {
   EXPECT_THAT(outcome.out, HasSubstr("cannot read the standard input"));
 }
 
+TEST(ForetokenChat, RefusesALineWithoutAnEnd) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "chat", "</dev/zero 2>&1");
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("standard input: expected lines of at most 67108864 bytes"));
+}
+
+TEST(ForetokenChat, ASaveThatFailsLeavesNoFile) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const std::string lines = dir.Write("lines", absl::StrCat("a\n/save ", dir.path(), "/saved\n"));
+  // A limit of 0 for files fails every write as a full disk does.
+  const Outcome outcome = RunShell(absl::StrCat("--version; trap '' XFSZ; ulimit -f 0; ", FORETOKEN_BINARY,
+                                                " chat --target=", service.target(), " <", lines, " 2>&1"));
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat(dir.path(), "/saved")));
+  EXPECT_NE(access((dir.path() + "/saved").c_str(), F_OK), 0);
+}
+
 TEST(ForetokenChat, SaysThatTheModelHasNoTemplate) {
   FakeGenerationService service;
   service.set_has_chat_template(false);

@@ -178,6 +178,7 @@ TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
                               {"OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "4"},
                               {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5"},
                               {"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "6"},
+                              {"OTEL_SPAN_LINK_COUNT_LIMIT", "7"},
                               {"OTEL_TRACES_SAMPLER", "always_off"}});
   EXPECT_EQ(read.settings.batch.delay, absl::Milliseconds(100));
   EXPECT_EQ(read.settings.batch.export_timeout, absl::Milliseconds(200));
@@ -186,9 +187,27 @@ TEST(TraceSettings, ReadsBatchesLimitsAndTheSampler) {
   EXPECT_EQ(read.settings.limits.max_attributes, 3u);
   EXPECT_EQ(read.settings.limits.max_link_attributes, 4u);
   EXPECT_EQ(read.settings.limits.max_value_characters, 6u);
+  EXPECT_EQ(read.settings.limits.max_links, 7u);
   TraceId high;
   high.fill(0xff);
   EXPECT_FALSE(read.settings.sampler.Samples(std::nullopt, high));
+}
+
+TEST(TraceSettings, TheSamplersArgumentIsItsRatio) {
+  TraceId low = {}, middle = {}, high;  // by their last seven bytes
+  middle[9] = 0x80;
+  high.fill(0xff);
+  const auto samples = [&](const std::string& ratio) {
+    const Read read(VariableMap{{"OTEL_TRACES_SAMPLER", "traceidratio"}, {"OTEL_TRACES_SAMPLER_ARG", ratio}});
+    EXPECT_EQ(read.warnings.size(), ratio == "often" ? 1u : 0u);
+    std::vector<bool> samples;
+    for (const TraceId& id : {low, middle, high}) samples.push_back(read.settings.sampler.Samples(std::nullopt, id));
+    return samples;
+  };
+  EXPECT_THAT(samples("0.05"), ElementsAre(false, false, true));
+  EXPECT_THAT(samples("0.5"), ElementsAre(false, true, true));
+  EXPECT_THAT(samples("0"), ElementsAre(false, false, false));
+  EXPECT_THAT(samples("often"), ElementsAre(true, true, true)) << "a ratio that cannot be read counts as 1";
 }
 
 TEST(TraceSettings, ATimeoutOf0IsNoLimitAndABatchHasAtMostAnHour) {

@@ -91,6 +91,7 @@ TEST_F(DraftProposerTest, AnAdvanceIntoTheGrownTreeIsAnsweredAtOnceWithoutAPass)
   now_ += absl::Seconds(1);
   Append(*session, committed);
   ASSERT_EQ(session->readiness(), Readiness::kReady);
+  EXPECT_TRUE(session->has_grown_tree());
   const TokenTree after = Propose(*session, 40);
   EXPECT_EQ(after.position, before.position + 1);
   const TokenTree expected = speculation::ReRoot(before, committed);
@@ -107,6 +108,7 @@ TEST_F(DraftProposerTest, AnAdvanceThatLeavesTheTreeWaitsForAPassAndIsNoHit) {
   Propose(*session);
   Append(*session, std::vector<int32_t>{4000, 4001});
   EXPECT_EQ(session->readiness(), Readiness::kNotYet);
+  EXPECT_FALSE(session->has_grown_tree());
   draft_.Step();
   EXPECT_EQ(session->readiness(), Readiness::kReady);
   EXPECT_EQ(Propose(*session).position, prompt_.size() + 2);

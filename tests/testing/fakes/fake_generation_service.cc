@@ -20,6 +20,7 @@ FakeGenerationService::FakeGenerationService(int port) : script_(GenerateFromPro
   grpc::ServerBuilder builder;
   builder.AddListeningPort(absl::StrCat("127.0.0.1:", port), grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(this);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1);  // tests ping often
   server_ = builder.BuildAndStart();
   FT_CHECK(server_ != nullptr);
   server_->GetHealthCheckService()->SetServingStatus("foretoken.v1.GenerationService", true);

@@ -3,7 +3,12 @@
 #include "verifier_service/api/call_trace.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <type_traits>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
@@ -50,6 +55,26 @@ class CallTraceTest : public ::testing::Test {
   }
   static bool Has(const tracing::Span& span, const std::string& key) {
     return std::ranges::count(span.attributes, key, &tracing::Attribute::key) > 0;
+  }
+  // All attributes, as text.
+  static std::map<std::string, std::string> Texts(const tracing::Span& span) {
+    std::map<std::string, std::string> texts;
+    for (const tracing::Attribute& attribute : span.attributes) {
+      std::visit(
+          [&](const auto& value) {
+            using Value = std::decay_t<decltype(value)>;
+            std::string& text = texts[std::string(attribute.key)];
+            if constexpr (std::is_same_v<Value, bool>) {
+              text = value ? "true" : "false";
+            } else if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
+              text = absl::StrCat(value);
+            } else {
+              text = absl::StrJoin(value, " ");
+            }
+          },
+          attribute.value);
+    }
+    return texts;
   }
   static double Milliseconds(const tracing::Span& span) { return absl::ToDoubleMilliseconds(span.end - span.begin); }
 
@@ -130,14 +155,8 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   output.began = At(0);
   StepReport step = Step(20, 10);
   step.position = 9;
-  step.node_budget = 16;
-  step.step.row_budget = 64;
   step.proposers = {{.name = "draft", .position = 8, .is_new = true, .asked = At(11), .arrived = At(13)},
                     {.name = "ngram", .position = 9}};
-  step.asked_proposers = {"draft"};
-  step.resting_proposers = {"ngram"};
-  step.absent_proposers = {"suffix"};
-  step.refusing_proposers = {"eagle"};
   output.steps = {step};
   trace.Observe(output);
   trace.End(absl::OkStatus());
@@ -147,14 +166,159 @@ TEST_F(CallTraceTest, AProposalIsThereOnceWithItsTimesAndWhetherItWasLate) {
   EXPECT_EQ(proposal.parent, Named("step").context.span_id);
   EXPECT_NEAR(Milliseconds(proposal), 2, 1e-3);
   EXPECT_TRUE(Attribute<bool>(proposal, "foretoken.proposal.is_late"));
-  EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.node_budget"), 16);
-  EXPECT_EQ(Attribute<int64_t>(Named("step"), "foretoken.step.batch.row_budget"), 64);
-  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.resting_proposers"),
-              ElementsAre("ngram"));
-  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.absent_proposers"),
-              ElementsAre("suffix"));
-  EXPECT_THAT(Attribute<std::vector<std::string>>(Named("step"), "foretoken.step.refusing_proposers"),
-              ElementsAre("eagle"));
+}
+
+TEST_F(CallTraceTest, AStepSaysAllThatItsReportDoes) {
+  CallTrace trace = Begin();
+  trace.Submit({}, "llama");
+  SampleOutput prompt = Tokens(10, 0);
+  prompt.began = At(0);
+  trace.Observe(prompt);
+  const StepReport step = {
+      .step = {.step_idx = 7,
+               .row_budget = 64,
+               .forecast =
+                   {.num_sequences = 3, .num_rows = 41, .num_prompt_rows = 20, .num_tree_rows = 18, .step_ms = 12.5f},
+               .times = {.forward_ms = 5, .draw_ms = 2, .host_ms = 1, .wait_ms = 0.5},
+               .end = At(20)},
+      .position = 9,
+      .num_context_rows = 4,
+      .proposers =
+          {{.name = "draft", .position = 9, .num_nodes = 3, .is_new = true, .asked = At(11), .arrived = At(13)},
+           {.name = "suffix", .position = 8, .num_nodes = 1}},
+      .node_budget = 16,
+      .tree = {.token_ids = {1, 2, 3}, .planned = {true, true, false}},
+      .accepted = {0},
+      .token_ids = {1, 5},
+      .draws = true,
+      .expected_tokens = 1.5f,
+      .asked_proposers = {"draft", "suffix", "mtp"},
+      .resting_proposers = {"ngram"},
+      .absent_proposers = {"dflash"},
+      .refusing_proposers = {"eagle3"}};
+  SampleOutput output = Tokens(20, 1);
+  output.steps = {step};
+  trace.Observe(output);
+  trace.End(absl::OkStatus());
+  std::map<std::string, std::string> expected = {{"foretoken.step.index", "7"},
+                                                 {"foretoken.step.position", "9"},
+                                                 {"foretoken.step.context_rows", "4"},
+                                                 {"foretoken.step.node_budget", "16"},
+                                                 {"foretoken.step.tree_nodes", "3"},
+                                                 {"foretoken.step.verified_nodes", "2"},
+                                                 {"foretoken.step.accepted", "1"},
+                                                 {"foretoken.step.tokens", "2"},
+                                                 {"foretoken.step.expected_tokens", "1.5"},
+                                                 {"foretoken.step.asked_proposers", "draft suffix mtp"},
+                                                 {"foretoken.step.late_proposers", "suffix mtp"},
+                                                 {"foretoken.step.resting_proposers", "ngram"},
+                                                 {"foretoken.step.absent_proposers", "dflash"},
+                                                 {"foretoken.step.refusing_proposers", "eagle3"},
+                                                 {"foretoken.step.batch.sequences", "3"},
+                                                 {"foretoken.step.batch.row_budget", "64"},
+                                                 {"foretoken.step.batch.rows", "41"},
+                                                 {"foretoken.step.batch.prompt_rows", "20"},
+                                                 {"foretoken.step.batch.tree_rows", "18"},
+                                                 {"foretoken.step.expected_ms", "12.5"},
+                                                 {"foretoken.step.forward_ms", "5"},
+                                                 {"foretoken.step.draw_ms", "2"},
+                                                 {"foretoken.step.host_ms", "1"},
+                                                 {"foretoken.step.wait_ms", "0.5"}};
+  EXPECT_EQ(Texts(Named("step")), expected);
+  EXPECT_NEAR(Milliseconds(Named("step")), 8.5, 1e-3);
+  expected = {{"foretoken.proposer", "draft"},
+              {"foretoken.proposal.position", "9"},
+              {"foretoken.proposal.usable_nodes", "3"},
+              {"foretoken.proposal.is_late", "false"}};
+  EXPECT_EQ(Texts(Named("proposal")), expected);
+}
+
+TEST_F(CallTraceTest, NobodyIsLateForTheFirstToken) {
+  CallTrace trace = Begin();
+  trace.Submit({}, "llama");
+  SampleOutput output = Tokens(20, 0);
+  output.began = At(0);
+  output.steps = {Step(20, 10)};
+  output.steps[0].asked_proposers = {"draft"};
+  trace.Observe(output);
+  trace.End(absl::OkStatus());
+  EXPECT_TRUE(Has(Named("step"), "foretoken.step.asked_proposers"));
+  EXPECT_FALSE(Has(Named("step"), "foretoken.step.late_proposers"));
+}
+
+TEST_F(CallTraceTest, ACallSaysWhatWasAskedForAndWhatItUsed) {
+  CallTrace trace(tracer_,
+                  {.method = "p.S/M", .authority = "llm.example:443", .peer = "ipv4:10.0.0.1:4711", .model = "theirs"});
+  trace.Submit({.request_id = "mine",
+                .tenant = "a",
+                .priority = 2,
+                .prompt = {1, 2, 3},
+                .is_chat = true,
+                .is_json = true,
+                .sampling = {.temperature = 0.5f,
+                             .top_k = 40,
+                             .top_p = 0.75f,
+                             .presence_penalty = 0.25f,
+                             .frequency_penalty = -0.5f,
+                             .seed = 7},
+                .has_clients_seed = true,
+                .num_samples = 2,
+                .stop = {.max_tokens = 12},
+                .speculation = {.mode = SpeculationMode::kAlways}},
+               "llama");
+  for (const int32_t sample : {0, 1}) {
+    SampleOutput output = Tokens(10 + sample, 0);
+    output.sample_index = sample;
+    output.began = At(0);
+    trace.Observe(output);
+    output = Tokens(20 + sample, 2 + sample);
+    output.sample_index = sample;
+    output.completion = SampleCompletion{.finish_reason = sample == 0 ? FinishReason::kStop : FinishReason::kLength,
+                                         .num_cached_tokens = 2,
+                                         .speculation = {.num_proposed_nodes = 10, .num_verified_nodes = 6}};
+    trace.Observe(output);
+  }
+  trace.End(absl::OkStatus());
+  const tracing::Span& call = Named("p.S/M");
+  std::map<std::string, std::string> texts = Texts(call);
+  EXPECT_GT(Attribute<double>(call, "gen_ai.response.time_to_first_chunk"), 0);
+  texts.erase("gen_ai.response.time_to_first_chunk");
+  const std::map<std::string, std::string> expected = {{"network.peer.address", "10.0.0.1"},
+                                                       {"network.peer.port", "4711"},
+                                                       {"foretoken.priority", "2"},
+                                                       {"foretoken.seed", "7"},
+                                                       {"foretoken.speculation.accepted_lengths", "2 3"},
+                                                       {"foretoken.speculation.accepted_tokens", "5"},
+                                                       {"foretoken.speculation.mode", "always"},
+                                                       {"foretoken.speculation.proposed_nodes", "20"},
+                                                       {"foretoken.speculation.steps", "4"},
+                                                       {"foretoken.speculation.verified_nodes", "12"},
+                                                       {"foretoken.tenant", "a"},
+                                                       {"gen_ai.operation.name", "chat"},
+                                                       {"gen_ai.output.type", "json"},
+                                                       {"gen_ai.provider.name", "foretoken"},
+                                                       {"gen_ai.request.choice.count", "2"},
+                                                       {"gen_ai.request.frequency_penalty", "-0.5"},
+                                                       {"gen_ai.request.max_tokens", "12"},
+                                                       {"gen_ai.request.model", "theirs"},
+                                                       {"gen_ai.request.presence_penalty", "0.25"},
+                                                       {"gen_ai.request.seed", "7"},
+                                                       {"gen_ai.request.stream", "true"},
+                                                       {"gen_ai.request.temperature", "0.5"},
+                                                       {"gen_ai.request.top_k", "40"},
+                                                       {"gen_ai.request.top_p", "0.75"},
+                                                       {"gen_ai.response.finish_reasons", "stop length"},
+                                                       {"gen_ai.response.id", "mine"},
+                                                       {"gen_ai.response.model", "llama"},
+                                                       {"gen_ai.usage.cache_read.input_tokens", "2"},
+                                                       {"gen_ai.usage.input_tokens", "3"},
+                                                       {"gen_ai.usage.output_tokens", "9"},
+                                                       {"rpc.method", "p.S/M"},
+                                                       {"rpc.response.status_code", "OK"},
+                                                       {"rpc.system.name", "grpc"},
+                                                       {"server.address", "llm.example"},
+                                                       {"server.port", "443"}};
+  EXPECT_EQ(texts, expected);
 }
 
 TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {

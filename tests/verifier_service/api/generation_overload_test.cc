@@ -62,6 +62,7 @@ TEST_F(OverloadTest, ARequestAsksForThePlaceOfItsTenantBeforeItIsParsed) {
   const auto reader = stub_->Generate(&context, request);
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(engine_.arrived_tenants(), std::vector<std::string>{"a tenant"});
+  EXPECT_EQ(engine_.last_arrival_bytes(), request.ByteSizeLong());
 }
 
 // Else a request for many samples would be parsed, tokenised and compiled before it is refused.

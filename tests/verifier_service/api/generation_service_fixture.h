@@ -51,6 +51,7 @@ class ScriptedEngine {
     absl::MutexLock lock(&mutex_);  // so that a burst gets as many places as there are
     arrived_tenants_.emplace_back(arrival.tenant);
     last_arrival_samples_ = arrival.num_samples;
+    last_arrival_bytes_ = arrival.num_bytes;
     if (is_draining) return absl::UnavailableError("draining");
     if (num_queued() >= max_queued) {
       return base::Passing(base::WithReason(absl::ResourceExhaustedError("full"), "QUEUE_FULL"));
@@ -68,6 +69,10 @@ class ScriptedEngine {
   std::vector<std::string> arrived_tenants() {
     absl::MutexLock lock(&mutex_);
     return arrived_tenants_;
+  }
+  int64_t last_arrival_bytes() {
+    absl::MutexLock lock(&mutex_);
+    return last_arrival_bytes_;
   }
   int64_t last_arrival_samples() {
     absl::MutexLock lock(&mutex_);
@@ -161,6 +166,7 @@ class ScriptedEngine {
   std::vector<Ticket> aborted_;
   std::vector<std::string> arrived_tenants_;
   int64_t last_arrival_samples_ = 0;
+  int64_t last_arrival_bytes_ = 0;
   std::map<Ticket, uint32_t> num_text_bytes_;  // of sample 0
 };
 

@@ -47,6 +47,15 @@ class EngineAdmissionTest : public testing::EngineFixture {
   InProcessProposers none_;
 };
 
+// Nothing more is known of a request that is not parsed.
+TEST_F(EngineAdmissionTest, TheBytesOfAnArrivalCountUntilItsTokensAreKnown) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, {.config = {.max_queued_tokens = 100}});
+  const absl::StatusOr<QueuePlace> first = engine->Reserve({.num_bytes = 4 * 60});
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_EQ(engine->Reserve({.num_bytes = 4 * 41}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine->Reserve({.num_bytes = 4 * 40}).status(), absl::OkStatus());
+}
+
 TEST_F(EngineAdmissionTest, SamplesThatWaitAreBounded) {
   const std::unique_ptr<Engine> engine =
       MakeEngine(none_, {.config = {.max_queued_samples = 8, .max_running_samples = 1}});
