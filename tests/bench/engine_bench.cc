@@ -17,6 +17,7 @@
 // burst: the same model with 2 layers and a small head; burst.h describes the bursts. The draw is over the demo
 // tokenizer's vocabulary.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -182,6 +183,11 @@ bool Runs(const std::string& part) {
 int Main() {
   const bool is_short = absl::GetFlag(FLAGS_short);
   const int num_threads = NumThreads(absl::GetFlag(FLAGS_threads));
+  for (const std::string& part : absl::GetFlag(FLAGS_only)) {
+    if (part == "host" || part == "queueing" || part == "admission" || part == "burst") continue;
+    std::fprintf(stderr, "--only: expected host, queueing, admission or burst, got %s\n", part.c_str());
+    return 1;
+  }
   Findings findings;
   if (!absl::GetFlag(FLAGS_json)) findings.PrintAsFound();
   if (Runs("host")) AddHostWork(&findings);

@@ -181,9 +181,14 @@ int main(int argc, char** argv) {
   const bench::Effort effort = is_short ? bench::Effort{.num_rounds = 3, .stream_bytes = 256 << 20} : bench::Effort{};
   std::vector<int> thread_counts = is_short ? std::vector<int>{2} : std::vector<int>{1, 2};
   if (absl::GetFlag(FLAGS_threads) > 0) thread_counts = {absl::GetFlag(FLAGS_threads)};
+  const std::string wanted = absl::GetFlag(FLAGS_isa);
+  const auto is_wanted = [&](kernels::cpu::Isa isa) { return wanted.empty() || wanted == kernels::cpu::Name(isa); };
+  if (std::ranges::none_of(kernels::cpu::SupportedIsas(), is_wanted)) {
+    std::fprintf(stderr, "--isa: this machine has no %s\n", wanted.c_str());
+    return 1;
+  }
   for (const kernels::cpu::Isa isa : kernels::cpu::SupportedIsas()) {
-    const std::string wanted = absl::GetFlag(FLAGS_isa);
-    if (!wanted.empty() && wanted != kernels::cpu::Name(isa)) continue;
+    if (!is_wanted(isa)) continue;
     const auto pin = kernels::cpu::IsaPin::Make(isa);
     for (const int num_threads : thread_counts) {
       kernels::cpu::ThreadPool pool(num_threads);

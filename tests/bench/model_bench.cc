@@ -296,6 +296,10 @@ int Main() {
     return 1;
   }
   const std::string& kept_as = absl::GetFlag(FLAGS_weights);
+  if (kept_as != "bf16" && kept_as != "int8" && kept_as != "int4") {
+    std::fprintf(stderr, "--weights: expected bf16, int8 or int4, got %s\n", kept_as.c_str());
+    return 1;
+  }
   const Quantization quantization(kept_as == "int8"   ? WeightQuantization::kInt8
                                   : kept_as == "int4" ? WeightQuantization::kInt4
                                                       : WeightQuantization::kNone,

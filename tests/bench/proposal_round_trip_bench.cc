@@ -101,6 +101,10 @@ void Print(const char* name, const std::vector<double>& sorted_us) {
 int main(int argc, char** argv) {
   using namespace foretoken::proposer;
   const int32_t num_rounds = argc > 1 ? std::atoi(argv[1]) : 5000;
+  if (num_rounds < 1) {
+    std::fprintf(stderr, "proposal_round_trip_bench [ROUNDS]: expected a number of rounds, got %s\n", argv[1]);
+    return 1;
+  }
   foretoken::telemetry::Metrics metrics;
   const auto service = *ProposalService::Create({}, metrics);
   std::printf("16 sequences, 32-node trees, loopback, %d rounds\n", num_rounds);

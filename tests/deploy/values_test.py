@@ -194,6 +194,7 @@ class Values(unittest.TestCase):
         options = re.findall(r'FT_PROPOSER_OPTION\(\s*"(\w*)",\s*[\w:<>]+,\s*(\w+)',
                              (chart.ROOT / "proposer_service/option_list.inc").read_text())
         owner = {flag: method for method, flag in options}
+        only = {"feature_layers": {"dflash", "eagle3"}, "expert_memory_mb": {"draft"}}
         offered = flag_schemas()["proposer"]
         methods = chart.value_schema()["definitions"]["group"]["properties"]["method"]["enum"]
         documents = chart.render({
@@ -205,7 +206,25 @@ class Values(unittest.TestCase):
             owners = {"", method} if method in ("ngram", "suffix", "draft") else {"", "draft", "features"}
             passed = passed_flags(dict(chart.containers(documents))[f"demo-proposer-group-{i}"]) & set(offered)
             with self.subTest(method=method):
-                self.assertEqual(passed, {flag for flag in offered if owner.get(flag, "") in owners})
+                self.assertEqual(passed, {flag for flag in offered if owner.get(flag, "") in owners
+                                          and method in only.get(flag, {method})})
+                for flag in set(only) - passed if method not in ("ngram", "suffix") else ():
+                    said = subprocess.run([PROGRAMS["proposer"], f"--method={method}", "--model=/nowhere", f"--{flag}=4",
+                                           *([] if method == "draft" else ["--target=/nowhere"])],
+                                          capture_output=True, text=True, check=False).stderr
+                    self.assertIn(f"{flag}: expected", said)
+
+    def test_flags_that_depend_on_each_other_are_refused_as_the_binary_does(self):
+        for flags in ({"max_running_samples": 512}, {"max_running_samples": 513}, {"max_step_rows": 64},
+                      {"max_step_rows": 63}, {"max_receive_bytes": 4194304}, {"max_receive_bytes": 4194303},
+                      {"max_prompt_bytes": 16777216}, {"max_prompt_bytes": 16777217}):
+            with self.subTest(flags=flags):
+                takes = "cannot open /nowhere" in answer("verifier", None, flags)
+                try:
+                    chart.render({"model": {"claim": "weights"}, "verifier": {"flags": flags}})
+                    self.assertTrue(takes)
+                except helm_python.HelmError as refused:
+                    self.assertFalse(takes, refused)
 
     def test_volumes_are_those_of_kubernetes(self):
         for kind in chart.value_schema()["definitions"]["volume"]["propertyNames"]["enum"]:

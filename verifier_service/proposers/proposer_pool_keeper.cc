@@ -15,6 +15,9 @@
 namespace foretoken::verifier {
 namespace {
 
+// The end of the pool waits so long for a lookup.
+constexpr absl::Duration kLongestLastLookup = absl::Seconds(1);
+
 uint64_t SeedOrDrawn(uint64_t seed) { return seed != 0 ? seed : std::random_device()(); }
 
 }  // namespace
@@ -26,16 +29,22 @@ ProposerPool::Keeper::Keeper(std::vector<ProposerSpec> the_specs, ProposerPoolOp
       counters(specs.size()),
       description_bounds_(DescriptionBounds()),
       random_(SeedOrDrawn(options.jitter_seed)) {
-  bool has_dns = false;
   for (uint32_t i = 0; i < specs.size(); ++i) {
     names.push_back(specs[i].method);
     if (specs[i].is_embedded) AddLink(i, "embedded", specs[i].channel);
     for (const std::string& address : specs[i].static_addresses)
       AddLink(i, address, MakeProposerChannel(address, "", options));
-    has_dns = has_dns || !specs[i].dns_names.empty();
+    for (const std::string& dns_name : specs[i].dns_names) {
+      lookups_->names.push_back({.proposer_idx = i, .method = specs[i].method, .dns_name = dns_name});
+    }
   }
   keep_thread_ = std::thread([this] { Keep(); });
-  if (has_dns) resolve_thread_ = std::thread([this] { Resolve(); });
+  lookups_->has_ended = lookups_->names.empty();
+  if (lookups_->has_ended) return;
+  lookups_->resolve = options.resolve;
+  lookups_->period = options.resolve_period;
+  lookups_->keeper = this;
+  std::thread([lookups = lookups_] { Resolve(*lookups); }).detach();
 }
 
 ProposerPool::Keeper::~Keeper() {
@@ -45,7 +54,12 @@ ProposerPool::Keeper::~Keeper() {
     wake_.notify_all();
   }
   keep_thread_.join();
-  if (resolve_thread_.joinable()) resolve_thread_.join();
+  {
+    std::unique_lock lock(lookups_->mutex);
+    lookups_->keeper = nullptr;
+    lookups_->changed.notify_all();
+    WaitAtMost(kLongestLastLookup, lookups_->changed, lock, [this] { return lookups_->has_ended; });
+  }
   std::unique_lock lock(mutex);
   for (const auto& [id, link] : links) {
     if (link->describing != nullptr) link->describing->context.TryCancel();
@@ -79,7 +93,8 @@ bool ProposerPool::Keeper::KeepOnce() {
     std::unique_lock lock(mutex);
     if (is_stopping_) return false;
     const absl::Time now = options.now();
-    for (auto& [id, link] : links) KeepLink(*link, now);
+    const bool was_stopped = now - std::exchange(kept_at_, now) > options.silence_timeout / 2;
+    for (auto& [id, link] : links) KeepLink(*link, was_stopped, now);
     book.RetryRefused(now);
     WriteAll(now);
     if (lines_.empty()) WaitAtMost(NextWake(now) - now, wake_, lock);
@@ -90,11 +105,11 @@ bool ProposerPool::Keeper::KeepOnce() {
   return true;
 }
 
-void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
+void ProposerPool::Keeper::KeepLink(Link& link, bool was_stopped, absl::Time now) {
   if (link.stream != nullptr) {
     std::optional<absl::Time> silent_since = book.SilentSince(link.replica_id);
     if (link.writing_since.has_value()) silent_since = std::min(silent_since.value_or(now), *link.writing_since);
-    if (silent_since.has_value() && now - *silent_since > options.silence_timeout) {
+    if (!was_stopped && silent_since.has_value() && now - *silent_since > options.silence_timeout) {
       Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);
       Reconnect(link);
     }
@@ -112,27 +127,25 @@ absl::Time ProposerPool::Keeper::NextWake(absl::Time now) const {
   return std::min(next, book.NextRetry().value_or(next));
 }
 
-void ProposerPool::Keeper::Resolve() {
-  while (true) {
-    for (uint32_t i = 0; i < specs.size(); ++i) {
-      for (const std::string& dns_name : specs[i].dns_names) {
-        {
-          const std::lock_guard lock(mutex);
-          if (is_stopping_) return;  // a name may take many seconds
-        }
-        const absl::StatusOr<std::vector<std::string>> addresses = options.resolve(dns_name);
-        if (addresses.ok()) {
-          SetAddresses(i, dns_name, *addresses);
-        } else {
-          spdlog::debug("proposer {}: {}", specs[i].method, std::string(addresses.status().message()));
-        }
+void ProposerPool::Keeper::Resolve(Lookups& lookups) {
+  std::unique_lock lock(lookups.mutex);
+  while (lookups.keeper != nullptr) {
+    for (const Lookups::Name& name : lookups.names) {
+      if (lookups.keeper == nullptr) break;
+      lock.unlock();
+      const absl::StatusOr<std::vector<std::string>> addresses = lookups.resolve(name.dns_name);
+      lock.lock();
+      if (lookups.keeper == nullptr) break;
+      if (addresses.ok()) {
+        lookups.keeper->SetAddresses(name.proposer_idx, name.dns_name, *addresses);
+      } else {
+        spdlog::debug("proposer {}: {}", name.method, std::string(addresses.status().message()));
       }
     }
-    std::unique_lock lock(mutex);
-    const absl::Time next = options.now() + options.resolve_period;
-    while (!is_stopping_ && options.now() < next) WaitAtMost(next - options.now(), wake_, lock);
-    if (is_stopping_) return;
+    WaitAtMost(lookups.period, lookups.changed, lock, [&] { return lookups.keeper == nullptr; });
   }
+  lookups.has_ended = true;
+  lookups.changed.notify_all();
 }
 
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,

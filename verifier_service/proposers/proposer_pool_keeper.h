@@ -14,7 +14,8 @@
 // The thread that keeps connections writes them without the lock.
 //
 // Threads: gRPC's events, the engine's calls and the two threads here share `mutex`. No thread waits while it holds the
-// lock. Timeouts follow the steady clock.
+// lock. Timeouts follow the steady clock. A lookup of names takes as long as the system's resolver does, half a minute
+// where no name server answers, so the end does not wait for it: its thread keeps what it needs (Lookups).
 #pragma once
 
 #include <condition_variable>
@@ -101,8 +102,23 @@ class ProposerPool::Keeper {
 
   void Keep();
   bool KeepOnce();  // false: the pool is being destroyed
-  void Resolve();
-  void KeepLink(Link& link, absl::Time now);
+  // What the thread that looks up names has of its own, since it may outlive the keeper.
+  struct Lookups {
+    struct Name {
+      uint32_t proposer_idx = 0;
+      std::string method, dns_name;
+    };
+    std::vector<Name> names;
+    NameResolver resolve;
+    absl::Duration period;
+    std::mutex mutex;  // locked before Keeper::mutex
+    std::condition_variable changed;
+    Keeper* keeper = nullptr;  // null: it is being destroyed
+    bool has_ended = false;
+  };
+  static void Resolve(Lookups& lookups);
+  // `was_stopped`: the process stood still, so what looks like silence may wait to be read.
+  void KeepLink(Link& link, bool was_stopped, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
   // Known addresses stay as long as the name has them. New ones fill the room that is left.
   void SetAddresses(uint32_t proposer_idx, const std::string& dns_name, const std::vector<std::string>& addresses);
@@ -172,9 +188,10 @@ class ProposerPool::Keeper {
   std::vector<Line> lines_;                     // waiting to be logged
   absl::btree_set<std::string> crowded_names_;  // that had more addresses than are used; logged once each
   bool is_stopping_ = false;
-  std::condition_variable wake_;  // wakes Keep, Resolve and the destructor
+  absl::Time kept_at_ = absl::InfinitePast();
+  std::condition_variable wake_;  // wakes Keep and the destructor
   std::thread keep_thread_;
-  std::thread resolve_thread_;
+  const std::shared_ptr<Lookups> lookups_ = std::make_shared<Lookups>();
 };
 
 }  // namespace foretoken::verifier

@@ -17,7 +17,7 @@ namespace {
 
 // A replica that reports a new session as unknown this often in a row has refused it.
 constexpr int kMaxUnknownsInARow = 3;
-// The most ended sessions with a due answer that the book remembers of a replica that never answers.
+// The most ended sessions with a due answer that the book remembers of a replica. A draft model never answers some.
 constexpr size_t kMaxEndedUnanswered = 1024;
 
 v1::VerificationRule ToProto(kernels::VerificationRule rule) {
@@ -95,7 +95,10 @@ void SessionBook::Close(SequenceId sequence_id) {
     Replica& replica = replicas_.at(*placement.replica_id);
     Session& session = replica.sessions.at(placement.session_id);
     session.wants_tree = false;
-    if (session.due_position.has_value() && replica.ended_unanswered.size() < kMaxEndedUnanswered) {
+    if (session.due_position.has_value()) {
+      if (replica.ended_unanswered.size() == kMaxEndedUnanswered) {
+        replica.ended_unanswered.erase(replica.ended_unanswered.begin());
+      }
       replica.ended_unanswered.emplace(placement.session_id, session);
     }
     WriteFarewell(replica, placement.session_id, session);

@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -202,9 +203,9 @@ class SessionBook {
     ComingStep forecast;
     int32_t num_due = 0;
     absl::Time flushed_at;
-    absl::Time silent_since;                                  // while an answer is due, without times when none was due
-    absl::flat_hash_map<uint64_t, Session> ended_unanswered;  // sessions that ended while an answer was due
-    absl::Duration past_silence;                              // the silence before the last due answer was cancelled
+    absl::Time silent_since;                              // while an answer is due, without times when none was due
+    absl::btree_map<uint64_t, Session> ended_unanswered;  // sessions that ended while an answer was due, oldest first
+    absl::Duration past_silence;                          // the silence before the last due answer was cancelled
     RoundTripEstimate round_trip;
     bool has_answered = false;  // with a good tree
     int32_t num_bad_in_a_row = 0;

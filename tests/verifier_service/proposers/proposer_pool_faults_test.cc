@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/steady_clock.h"
 #include "tests/testing/fakes/scripted_proposer.h"
 #include "tests/testing/fakes/tcp_relay.h"
 #include "tests/verifier_service/proposers/pool_speaker.h"
@@ -100,6 +101,24 @@ TEST(ProposerPool, ASilentReplicaIsDisconnectedAndItsSequencesMove) {
   EXPECT_EQ(pool->GetStatus()[0].num_connected, 1);
   EXPECT_EQ(other.Mirrors().size(), 4);
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
+}
+
+// What was answered while the process stood still waits to be read. So silence counts from the second look on.
+TEST(ProposerPool, AProcessThatStoodStillReadsBeforeItCallsAReplicaSilent) {
+  ScriptedProposer silent({});
+  silent.SetBehaviour(Behaviour::kSilent);
+  std::atomic<int64_t> offset_ms = 0;
+  ProposerPoolOptions options = PoolOptions();
+  options.silence_timeout = absl::Seconds(4);  // a look every second
+  options.now = [&] { return SteadyNow() + absl::Milliseconds(offset_ms.load()); };
+  const auto pool = MakePool({Static(silent)}, options);
+  ASSERT_TRUE(IsConnected(*pool));
+  Speaker speaker(*pool, 1);
+  speaker.Step();
+  const absl::Time begin = absl::Now();
+  offset_ms = 10'000;
+  ASSERT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
+  EXPECT_GE(absl::Now() - begin, absl::Seconds(1));
 }
 
 // Messages that a replica can send forever without serving any sequence.

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/testing/captured_log.h"
 #include "tests/testing/cases/tree_columns.h"
@@ -323,6 +324,26 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   resolve_to(std::vector<std::string>{second.address()});
   EXPECT_TRUE(Eventually([&] { return first.num_streams() == 0 && second.Mirrors().size() == 1; }));
   EXPECT_TRUE(speaker.Regains());
+}
+
+// The system's resolver takes half a minute where no name server answers, and a pod has seconds to end.
+TEST(ProposerPool, ItsEndDoesNotWaitForALookup) {
+  struct Lookup {
+    absl::Notification began, may_end;
+  };
+  const auto lookup = std::make_shared<Lookup>();  // may outlive the test
+  ProposerPoolOptions options = PoolOptions();
+  options.resolve = [lookup](const std::string&) -> absl::StatusOr<std::vector<std::string>> {
+    lookup->began.Notify();
+    lookup->may_end.WaitForNotification();
+    return std::vector<std::string>{"ipv4:127.0.0.1:1"};
+  };
+  auto pool = MakePool({"ngram=dns:///proposer:50052"}, options);
+  lookup->began.WaitForNotification();
+  const absl::Time begin = absl::Now();
+  pool.reset();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  lookup->may_end.Notify();
 }
 
 TEST(ProposerPool, ANameWithTooManyAddressesKeepsTheKnownOnesAndIsLoggedOnce) {

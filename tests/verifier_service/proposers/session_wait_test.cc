@@ -190,6 +190,28 @@ TEST_F(WaitTest, LateAnswersOfAnEndedSessionEndASilenceWhileTheirPositionsIncrea
   EXPECT_EQ(book_.SilentSince(10), after(7)) << "a later answer than the book asked for";
 }
 
+// A draft model does not answer for a session that ends while it computes.
+TEST_F(WaitTest, ManySessionsThatNobodyAnsweredLeaveRoomForALateAnswer) {
+  const auto ask_for = [&](SequenceId id) {
+    book_.Open({.sequence_id = id, .token_ids = kTokens, .proposers = 1}, kNow);
+    book_.Advance(id, kTokens, {.node_budget = 8, .proposers = kEverybody});
+    book_.MarkFlushed(10, {}, kNow);
+    book_.NextRequest(10, kNow);
+  };
+  constexpr SequenceId kLast = 2000;
+  book_.Close(1);  // session 1 is the fixture's
+  for (SequenceId id = 2; id <= kLast; ++id) {
+    ask_for(id);
+    if (id < kLast) book_.Close(id);
+  }
+  ASSERT_EQ(book_.SilentSince(10), kNow);
+  const absl::Time later = kNow + absl::Seconds(3);
+  Tree(10, 2, 2, later);
+  EXPECT_EQ(book_.SilentSince(10), kNow) << "forgotten";
+  Tree(10, kLast - 1, 2, later);
+  EXPECT_EQ(book_.SilentSince(10), later);
+}
+
 TEST_F(WaitTest, ABadTreeIsAnAnswer) {
   Ask(kNow);
   CheckedAnswer answer;

@@ -75,7 +75,11 @@ labels:
 {{- $common := list "log_level" "max_context_tokens" "max_sessions" "max_stream_share" "max_streams" "max_total_tokens" "max_tree_nodes" "tls_refresh" -}}
 {{- if or (has $flag $common) (hasPrefix (printf "%s_" $method) $flag) -}}
 true
-{{- else if has $flag (list "feature_layers" "try_on_target") -}}
+{{- else if eq $flag "feature_layers" -}}
+{{ if has $method (list "eagle3" "dflash") }}true{{ end }}
+{{- else if eq $flag "expert_memory_mb" -}}
+{{ if eq $method "draft" }}true{{ end }}
+{{- else if eq $flag "try_on_target" -}}
 {{ include "foretoken.readsTarget" $method }}
 {{- else if not (or (hasPrefix "ngram_" $flag) (hasPrefix "suffix_" $flag)) -}}
 {{ include "foretoken.hasModel" $method }}
