@@ -27,6 +27,9 @@ constexpr size_t kMaxMessageTrees = 8192;
 constexpr size_t kMaxNoticeBytes = kMaxMessageNotices * (rpc::kMaxRefusalDetailBytes + 64);
 // While this many refusals wait to be sent, further refusals get no detail.
 constexpr size_t kMaxDetails = 4096;
+// A stream that reads only while it has few notices still gets more by one message. A verifier knows max_sessions, so
+// only a hostile one gets so many.
+constexpr size_t kMostNotices = 16'384;
 static_assert(kMaxNoticeBytes + kMaxTreeFieldBytes <= size_t{rpc::kMaxProposeResponseBytes},
               "every message has room for a tree");
 
@@ -88,6 +91,11 @@ absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   for (const v1::CloseSession& close : request.closes()) {
     // The session may have been dropped before.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
+  }
+  if (num_notices() > kMostNotices) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("refusals and unknown sessions that the verifier has not read: expected at most ", kMostNotices,
+                     ", got ", num_notices()));
   }
   return absl::OkStatus();
 }

@@ -95,6 +95,18 @@ absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, 
   return json;
 }
 
+size_t CountJsonValues(absl::string_view text) {
+  size_t count = 1;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string && c == '\\') ++i;
+    if (!is_in_string && (c == ',' || c == '[' || c == '{')) ++count;
+  }
+  return count;
+}
+
 std::optional<std::string> FindRepeatedName(absl::string_view text) {
   NameCheck check;
   nlohmann::json::sax_parse(text.begin(), text.end(), &check);

@@ -31,6 +31,9 @@ inline constexpr int kAnyNames = std::numeric_limits<int>::max();
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source,
                                                         int max_names = kAnyNames);
 
+// At least the number of values in the JSON text: its commas and opening brackets outside of strings, and one.
+size_t CountJsonValues(absl::string_view text);
+
 // The first name that one object of the text has twice, at any depth: ParseJson keeps the last of its values and does
 // not tell. Unset: there is none, or none before the place where the text stops being JSON.
 std::optional<std::string> FindRepeatedName(absl::string_view text);

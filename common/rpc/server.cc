@@ -29,7 +29,8 @@ namespace {
 
 // Bounds on what one connection can cost before a service sees anything of it.
 constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
-constexpr int kMaxMetadataBytes = 16 << 10;     // of one call; a call with more ends with RESOURCE_EXHAUSTED
+constexpr int kMaxHealthStreamsPerConnection = 16;
+constexpr int kMaxMetadataBytes = 16 << 10;  // of one call; a call with more ends with RESOURCE_EXHAUSTED
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 // Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and
@@ -43,10 +44,11 @@ void RaiseDescriptorLimit() {
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
 
-void Configure(const ServerOptions& options, grpc::ServerBuilder& builder) {
+void Configure(const ServerOptions& options, grpc::ServerBuilder& builder,
+               int max_streams_per_connection = kMaxStreamsPerConnection) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   for (const auto& [name, value] : kNoCompression) builder.AddChannelArgument(name, value);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_streams_per_connection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
   builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
@@ -109,15 +111,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Open(const ServerOptions& option
   Port health;
   if (const std::string& address = options.security.health_address; !address.empty()) {
     grpc::ServerBuilder health_builder;
-    Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder);
+    Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder,
+              kMaxHealthStreamsPerConnection);
     FT_ASSIGN_OR_RETURN(health,
                         OpenPort("health_listen", address, grpc::InsecureServerCredentials(), {}, health_builder));
   }
-  auto started = std::unique_ptr<Server>(new Server(std::move(main), std::move(health), options.drain_grace));
-  // SetServing sets all known names, so a name must be made known before.
-  for (const std::string& name : options.service_names) {
-    started->ForEachHealthService([&](auto& service) { service.SetServingStatus(name, false); });
-  }
+  auto started = std::unique_ptr<Server>(
+      new Server(std::move(main), std::move(health), options.service_names, options.drain_grace));
   started->SetServing(false);
   return started;
 }
@@ -138,8 +138,11 @@ absl::StatusOr<Server::Port> Server::OpenPort(absl::string_view flag, const std:
   return port;
 }
 
-Server::Server(Port main, Port health, absl::Duration drain_grace)
-    : main_(std::move(main)), health_(std::move(health)), drain_grace_(drain_grace) {}
+Server::Server(Port main, Port health, std::vector<std::string> service_names, absl::Duration drain_grace)
+    : main_(std::move(main)),
+      health_(std::move(health)),
+      service_names_(std::move(service_names)),
+      drain_grace_(drain_grace) {}
 
 Server::~Server() {
   main_.server->Shutdown(absl::ToChronoTime(absl::Now()));
@@ -155,8 +158,12 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel(const grpc::ChannelArgum
   return main_.server->InProcessChannel(arguments);
 }
 
+// gRPC's call without a name would set every name that anybody watches, whether there is such a service or not.
 void Server::SetServing(bool serving) {
-  ForEachHealthService([serving](auto& service) { service.SetServingStatus(serving); });
+  ForEachHealthService([&](auto& service) {
+    service.SetServingStatus("", serving);
+    for (const std::string& name : service_names_) service.SetServingStatus(name, serving);
+  });
 }
 
 void Server::Drain(const std::function<void()>& stop_admitting) {

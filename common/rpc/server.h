@@ -100,7 +100,7 @@ class Server {
     int number = 0;                          // 0: only the in-process channel
   };
 
-  Server(Port main, Port health, absl::Duration drain_grace);
+  Server(Port main, Port health, std::vector<std::string> service_names, absl::Duration drain_grace);
   static absl::StatusOr<std::unique_ptr<Server>> Open(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services);
   static absl::StatusOr<Port> OpenPort(absl::string_view flag, const std::optional<std::string>& address,
@@ -110,6 +110,7 @@ class Server {
 
   Port main_;
   Port health_;
+  std::vector<std::string> service_names_;  // with a health of their own
   absl::Duration drain_grace_;
 };
 

@@ -31,6 +31,7 @@ constexpr size_t kMaxRefusalBytes = size_t{64} << 10;  // that is read for a lin
 struct Answer {
   std::string body;
   std::string retry_after;
+  size_t num_header_bytes = 0;  // with trailers, which curl does not bound
 };
 
 size_t TakeBody(char* data, size_t, size_t num_bytes, void* answer) {
@@ -41,6 +42,9 @@ size_t TakeBody(char* data, size_t, size_t num_bytes, void* answer) {
 }
 
 size_t TakeHeader(char* data, size_t, size_t num_bytes, void* answer) {
+  size_t& num_header_bytes = static_cast<Answer*>(answer)->num_header_bytes;
+  num_header_bytes += num_bytes;
+  if (num_header_bytes > kMaxResponseBytes) return 0;  // ends the call
   constexpr absl::string_view kName = "retry-after:";
   const absl::string_view line(data, num_bytes);
   if (absl::StartsWithIgnoreCase(line, kName)) {

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "kernels/check.h"
 #include "tests/testing/temp_dir.h"
 #include "verifier_service/api/client_tokens.h"
@@ -24,8 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FT_CHECK(absl::IsInvalidArgument(tokens.status()));
     return 0;
   }
+  absl::string_view lines = parts.second;
+  absl::ConsumePrefix(&lines, "\xEF\xBB\xBF");  // UTF-8's mark is no part of a token
   bool may_enter = false;
-  for (const absl::string_view line : absl::StrSplit(parts.second, '\n')) {
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
     const absl::string_view token = absl::StripAsciiWhitespace(line);
     if (token.empty() || token.front() == '#') continue;
     FT_CHECK((*tokens)->Check(absl::StrCat("Bearer ", token)).ok());

@@ -25,23 +25,35 @@ absl::Status Invalid(absl::string_view field, const Parts&... why) {
   return rpc::InvalidField(field, absl::StrCat(why...));
 }
 
-absl::StatusOr<OrderedJson> ParseField(const std::string& text, const std::string& field) {
-  absl::StatusOr<OrderedJson> json = base::ParseOrderedJson(text, field, kMaxJsonNames);
-  if (json.ok()) return json;
-  return Invalid(field, absl::StripPrefix(json.status().message(), absl::StrCat(field, ": ")));
-}
+// Parses the fields of one conversation.
+class FieldParser {
+ public:
+  absl::StatusOr<OrderedJson> Parse(const std::string& text, const std::string& field) {
+    num_values_ += base::CountJsonValues(text);
+    if (num_values_ > kMaxJsonValues) {
+      return Invalid(field, "expected at most ", kMaxJsonValues, " JSON values in a conversation, got more");
+    }
+    absl::StatusOr<OrderedJson> json = base::ParseOrderedJson(text, field, kMaxJsonNames);
+    if (json.ok()) return json;
+    return Invalid(field, absl::StripPrefix(json.status().message(), absl::StrCat(field, ": ")));
+  }
 
-absl::StatusOr<OrderedJson> ParseObject(const std::string& text, const std::string& field) {
-  if (text.empty()) return OrderedJson::object();
-  FT_ASSIGN_OR_RETURN(OrderedJson json, ParseField(text, field));
-  if (!json.is_object()) return Invalid(field, "expected a JSON object, got another value");
-  return json;
-}
+  absl::StatusOr<OrderedJson> ParseObject(const std::string& text, const std::string& field) {
+    if (text.empty()) return OrderedJson::object();
+    FT_ASSIGN_OR_RETURN(OrderedJson json, Parse(text, field));
+    if (!json.is_object()) return Invalid(field, "expected a JSON object, got another value");
+    return json;
+  }
 
-absl::StatusOr<OrderedJson> ConvertMessage(const v1::ChatMessage& message, const std::string& field) {
+ private:
+  size_t num_values_ = 0;
+};
+
+absl::StatusOr<OrderedJson> ConvertMessage(const v1::ChatMessage& message, const std::string& field,
+                                           FieldParser& parser) {
   if (message.role().empty()) return Invalid(field + ".role", "expected a role, got none");
   const std::string fields_name = field + ".fields_json";
-  FT_ASSIGN_OR_RETURN(OrderedJson fields, ParseObject(message.fields_json(), fields_name));
+  FT_ASSIGN_OR_RETURN(OrderedJson fields, parser.ParseObject(message.fields_json(), fields_name));
   if (fields.contains("role")) return Invalid(fields_name, "expected no \"role\", because role is set");
   if (fields.contains("content") && !message.content().empty()) {
     return Invalid(fields_name, "expected no \"content\", because content is set");
@@ -53,17 +65,19 @@ absl::StatusOr<OrderedJson> ConvertMessage(const v1::ChatMessage& message, const
 
 absl::StatusOr<chat::Conversation> ConvertChat(const v1::Chat& chat) {
   chat::Conversation out;
+  FieldParser parser;
   if (chat.messages().empty()) return Invalid("chat.messages", "expected at least one message, got none");
   for (int i = 0; i < chat.messages_size(); ++i) {
-    FT_ASSIGN_OR_RETURN(OrderedJson message, ConvertMessage(chat.messages(i), absl::StrCat("chat.messages[", i, "]")));
+    FT_ASSIGN_OR_RETURN(OrderedJson message,
+                        ConvertMessage(chat.messages(i), absl::StrCat("chat.messages[", i, "]"), parser));
     out.messages.push_back(std::move(message));
   }
   if (!chat.tools_json().empty()) {
-    FT_ASSIGN_OR_RETURN(out.tools, ParseField(chat.tools_json(), "chat.tools_json"));
+    FT_ASSIGN_OR_RETURN(out.tools, parser.Parse(chat.tools_json(), "chat.tools_json"));
     if (!out.tools.is_array()) return Invalid("chat.tools_json", "expected a JSON array, got another value");
   }
   constexpr const char* kVariables = "chat.template_variables_json";
-  FT_ASSIGN_OR_RETURN(out.variables, ParseObject(chat.template_variables_json(), kVariables));
+  FT_ASSIGN_OR_RETURN(out.variables, parser.ParseObject(chat.template_variables_json(), kVariables));
   for (const auto& [name, value] : out.variables.items()) {
     if (!chat::IsReservedVariable(name)) continue;
     return Invalid(kVariables, "expected variables that the server does not set, got ", base::Quoted(name));

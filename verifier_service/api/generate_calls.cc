@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/generate_calls.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -21,6 +23,7 @@ constexpr int kNumCompilers = 1;
 
 // A request without a text takes about as long as this many bytes of text.
 constexpr size_t kBytesOfACall = 1024;
+constexpr size_t kLargeRequestBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -144,8 +147,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   parse_queue_.Push({.tenant = tenant, .ticket = ticket, .cost = static_cast<double>(num_bytes + kBytesOfACall)},
-                    [call = std::move(call), place = *std::move(place), bytes = std::move(bytes)]() mutable {
+                    [call = std::move(call), place = *std::move(place), bytes = std::move(bytes), num_bytes]() mutable {
                       call->Start(std::move(place), bytes);
+                      // Many small values leave holes that the allocator would keep for good.
+                      if (num_bytes > kLargeRequestBytes) malloc_trim(0);
                     });
   return reactor;
 }

@@ -21,6 +21,7 @@ inline constexpr size_t kMaxStopStrings = 16;
 inline constexpr size_t kMaxStopStringBytes = 256;
 inline constexpr size_t kMaxJsonBytes = size_t{1} << 20;  // of the JSON in a message, and of a response format
 inline constexpr int kMaxJsonNames = 1024;                // of an object in the JSON that keeps its order
+inline constexpr size_t kMaxJsonValues = 262'144;         // of a conversation's JSON
 inline constexpr size_t kMaxChoices = 4096;
 inline constexpr size_t kMaxChoiceBytes = size_t{64} << 10;
 

@@ -42,6 +42,12 @@ TEST(ParseJson, NamesTheSourceOfTextThatIsNotJson) {
   }
 }
 
+TEST(CountJsonValues, CountsWhatIsOutsideOfStrings) {
+  EXPECT_EQ(CountJsonValues("1"), 1);
+  EXPECT_EQ(CountJsonValues(R"({"a": [1, {}, "x"], "b": null})"), 7) << "the empty object counts for two";
+  EXPECT_EQ(CountJsonValues(R"(["a,b[{\"", ",\\"])"), 3);
+}
+
 TEST(FindRepeatedName, FindsANameThatOneObjectHasTwice) {
   EXPECT_EQ(FindRepeatedName(R"({"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}]})"), std::nullopt);
   EXPECT_EQ(FindRepeatedName(R"({"a":1,"b":2,"\u0061":3})"), "a");

@@ -187,6 +187,34 @@ TEST(Server, IsHealthyOnlyWhileServing) {
   EXPECT_EQ(CheckHealth(channel), Health::kUnreachable);
 }
 
+// Else a probe with a misspelt name would pass once somebody else has watched it, and every name would be kept.
+TEST(Server, ANameThatSomebodyWatchesIsNoService) {
+  const std::unique_ptr<Server> server = StartServer();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server->port()), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto watch = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  watch->StartCall(nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  const grpc::Slice name("\x0a\x05other");  // HealthCheckRequest.service
+  watch->Write(grpc::ByteBuffer(&name, 1), nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  grpc::ByteBuffer status;
+  watch->Read(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok) << "SERVICE_UNKNOWN";
+  server->SetServing(true);
+  EXPECT_EQ(CheckHealth(channel, "named"), Health::kServing);
+  EXPECT_EQ(CheckHealth(channel, "other"), Health::kUnreachable);
+  context.TryCancel();
+  grpc::Status end;
+  watch->Finish(&end, nullptr);
+  queue.Next(&tag, &ok);
+}
+
 TEST(Server, AsksForANewConnectionAndLetsCallsGoOn) {
   const std::unique_ptr<Server> server =
       Server::Start({.listen_address = "127.0.0.1:0", .max_connection_age = absl::Milliseconds(500)}, {}).value();

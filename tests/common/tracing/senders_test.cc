@@ -298,6 +298,13 @@ TEST(HttpSender, AnAnswerThatIsTooLongIsNotReadAndTheBatchNotSentAgain) {
   EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kRefused);
 }
 
+TEST(HttpSender, TrailersThatAreTooLongAreNotKept) {
+  std::string answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
+  while (answer.size() <= kMaxResponseBytes) absl::StrAppend(&answer, "x: ", std::string(4000, 'y'), "\r\n");
+  HttpCollector collector(answer + "\r\n");
+  EXPECT_EQ(SendByHttp(collector).outcome, Outcome::kRefused);
+}
+
 // While it lives, this process is told of a proxy at a port where nobody listens.
 class DeadProxy {
  public:

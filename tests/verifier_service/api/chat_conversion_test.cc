@@ -15,6 +15,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/testing/paths.h"
+#include "verifier_service/api/request_bounds.h"
 #include "verifier_service/api/request_conversion.h"
 
 namespace foretoken::verifier {
@@ -196,17 +197,22 @@ TEST(ChatConversion, RefusesDeepJsonAndInvalidUtf8) {
   EXPECT_EQ(Error(request), "chat.tools_json: expected JSON of at most 64 nested levels, got more");
 }
 
+// The values of a render take some 300 bytes each.
 TEST(ChatConversion, RefusesAConversationOfTooManyValues) {
-  std::string list = "[";
-  while (list.size() < (size_t{1} << 20) - 100) list += "0,";
-  list += "0]";
-  v1::GenerateRequest request;
-  for (int i = 0; i < 15; ++i) {
-    v1::ChatMessage& message = *request.mutable_chat()->add_messages();
-    message.set_role("user");
-    message.set_fields_json(absl::StrCat("{\"note\": ", list, "}"));
-  }
-  EXPECT_EQ(Error(request).substr(0, 30), "chat: expected a conversation ");
+  const auto conversation = [](size_t num_values) {  // in two messages
+    v1::GenerateRequest request;
+    for (int i = 0; i < 2; ++i) {
+      std::string list = "0";
+      for (size_t value = 3; value < num_values / 2; ++value) list += ",0";  // the object and the list are values, too
+      v1::ChatMessage& message = *request.mutable_chat()->add_messages();
+      message.set_role("user");
+      message.set_fields_json(absl::StrCat("{\"note\": [", list, "]}"));
+    }
+    return request;
+  };
+  EXPECT_TRUE(ConvertChat(conversation(kMaxJsonValues)).ok());
+  EXPECT_EQ(Error(conversation(kMaxJsonValues + 2)),
+            "chat.messages[1].fields_json: expected at most 262144 JSON values in a conversation, got more");
 }
 
 }  // namespace
