@@ -16,7 +16,7 @@ InterruptWatcher::InterruptWatcher(Cancellation& cancellation)
         const auto now = std::chrono::steady_clock::now();
         if (!first.has_value()) first = now;
         // `timeout` signals the process and then its group, which is one wish.
-        if (cancellation.cancelled() && now - *first >= std::chrono::milliseconds(300)) _exit(kInterruptedExitCode);
+        if (now - *first >= std::chrono::milliseconds(300)) _exit(kInterruptedExitCode);
         cancellation.Cancel();
       }) {}
 

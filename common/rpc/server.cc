@@ -28,9 +28,9 @@ namespace foretoken::rpc {
 namespace {
 
 // Bounds on what one connection can cost before a service sees anything of it.
-constexpr int kMaxStreamsPerConnection = 1024;  // a client's further calls wait at the client
-constexpr int kMaxHealthStreamsPerConnection = 16;
-constexpr int kMaxMetadataBytes = 16 << 10;  // of one call; a call with more ends with RESOURCE_EXHAUSTED
+constexpr int kMaxStreamsPerConnection = 1024;      // a client's further calls wait at the client
+constexpr int kMaxHealthStreamsPerConnection = 16;  // a probe has one
+constexpr int kMaxMetadataBytes = 16 << 10;         // of one call; a call with more ends with RESOURCE_EXHAUSTED
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 // Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and
