@@ -187,7 +187,12 @@ class DrawBench {
 int Main() {
   const bool is_short = absl::GetFlag(FLAGS_short);
   const std::string isa_name = absl::GetFlag(FLAGS_isa);
-  const Isa isa = isa_name == "auto" ? SupportedIsas().front() : IsaFromName(isa_name).value();
+  const std::optional<Isa> named = isa_name == "auto" ? SupportedIsas().front() : IsaFromName(isa_name);
+  if (!named.has_value()) {
+    std::fprintf(stderr, "--isa: there is no %s\n", isa_name.c_str());
+    return 1;
+  }
+  const Isa isa = *named;
   const auto pin = IsaPin::Make(isa);
   Bounds bounds;
   if (isa < Isa::kAvxVnni) bounds = {.greedy = 1.3, .keyed = 1.5, .filtered = 3};

@@ -231,6 +231,10 @@ void MeasureMemory(const std::string& directory, Findings& findings) {
 }
 
 int Main() {
+  if (const int bits = absl::GetFlag(FLAGS_stored_bits); bits != 16 && bits != 8 && bits != 4) {
+    std::fprintf(stderr, "--stored_bits: expected 16, 8 or 4, got %d\n", bits);
+    return 1;
+  }
   const testing::TempDir written, quantised;
   WriteCheckpoint(written);
   std::string directory = written.path();

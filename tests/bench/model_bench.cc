@@ -300,6 +300,10 @@ int Main() {
     std::fprintf(stderr, "--weights: expected bf16, int8 or int4, got %s\n", kept_as.c_str());
     return 1;
   }
+  if (const int32_t size = absl::GetFlag(FLAGS_group_size); size < 32 || size % 32 != 0) {
+    std::fprintf(stderr, "--group_size: expected a multiple of 32, got %d\n", size);
+    return 1;
+  }
   const Quantization quantization(kept_as == "int8"   ? WeightQuantization::kInt8
                                   : kept_as == "int4" ? WeightQuantization::kInt4
                                                       : WeightQuantization::kNone,

@@ -128,6 +128,7 @@ absl::Status Run() {
       learned.push_back(std::move(file));
     }
   }
+  if (learned.empty() || unseen.empty()) return absl::InvalidArgumentError("--tokens: expected more of them");
   std::printf("%s; learned %lld in %zu files, %zu others unseen\n", corpus->description.c_str(),
               static_cast<long long>(num_learned), learned.size(), unseen.size());
 
