@@ -4,12 +4,11 @@
 // or either leaves sessions or memory behind.
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
 #include "absl/strings/match.h"
-#include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 #include "tests/faults/quiet_levels.h"
+#include "tests/faults/step_waits.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/stream_load.h"
 #include "tests/testing/fakes/tcp_relay.h"
@@ -29,50 +28,6 @@ void PrintTo(const NetworkFault& fault, std::ostream* out) { *out << fault.name;
 
 // Long enough for hundreds of steps.
 constexpr absl::Duration kFaultLength = absl::Seconds(2);
-// A wait ends late on a machine without a free core. The slow network adds 400 ms to an answer, so a wait without the
-// bound would take longer.
-constexpr double kMaxLateMs = 100;
-// Only one of twenty waits may end later than this.
-constexpr double kRarelyLateMs = 10;
-
-v1::GenerateRequest ReportingRequest(int index) {
-  v1::GenerateRequest request = RepetitiveRequest(index);
-  request.mutable_speculation()->set_report_steps(true);
-  return request;
-}
-
-// The verifier's steps, as its streams report them.
-class StepWaits {
- public:
-  void Take(const v1::GenerateResponse& response) {
-    absl::MutexLock lock(&mutex_);
-    for (const v1::StepReport& report : response.steps()) times_[report.step()] = report.times();
-  }
-  // Expects that each step waited for proposers for at most a quarter of its expected time, which is the time of the
-  // step before.
-  void ExpectThatNoneIsTooLong() const {
-    absl::MutexLock lock(&mutex_);
-    EXPECT_GT(times_.size(), 100);
-    float longest_ms = 0;
-    size_t num_late = 0;
-    for (const auto& [step, times] : times_) {
-      const auto before = times_.find(step - 1);
-      if (before == times_.end()) continue;
-      const v1::StepTimes& last = before->second;
-      const double late_ms = times.wait_ms() - (last.forward_ms() + last.draw_ms()) / 4;
-      EXPECT_LT(late_ms, kMaxLateMs) << "step " << step;
-      if (late_ms > kRarelyLateMs) ++num_late;
-      longest_ms = std::max(longest_ms, times.wait_ms());
-    }
-    EXPECT_LE(num_late, times_.size() / 20);
-    std::printf("%zu steps, the longest wait took %.2f ms, %zu waits ended late\n", times_.size(), longest_ms,
-                num_late);
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::map<uint64_t, v1::StepTimes> times_;  // by step
-};
 
 class NetworkFaults : public ::testing::TestWithParam<NetworkFault> {};
 
@@ -82,9 +37,7 @@ TEST_P(NetworkFaults, ChangeNoTokenAndDelayNoStep) {
   ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + relay.address(), "--allow_step_reports"});
   client::GenerationClient client = Connect(verifier);
   StepWaits waits;
-  StreamLoad load(client, {.num_streams = 2,
-                           .make_request = ReportingRequest,
-                           .on_response = [&](const auto& response) { waits.Take(response); }});
+  StreamLoad load(client, waits.Watch({.num_streams = 2}));
   ASSERT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted before the fault";
   const QuietLevels levels({&verifier, &proposer});
 

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/faults/quiet_levels.h"
+#include "tests/faults/step_waits.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/proposer_methods.h"
 #include "tests/integration/stream_load.h"
@@ -14,10 +15,12 @@ namespace {
 
 TEST(KilledProposer, StallsNoneOf32StreamsAndComesBack) {
   ServiceProcess proposer("foretoken_proposer", {});
-  ServiceProcess verifier("foretoken_verifier", {"--proposer=ngram=static:" + proposer.address()});
+  ServiceProcess verifier("foretoken_verifier",
+                          {"--proposer=ngram=static:" + proposer.address(), "--allow_step_reports"});
   {
     client::GenerationClient client = Connect(verifier);
-    StreamLoad load(client, {.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 32});
+    StepWaits waits;
+    StreamLoad load(client, waits.Watch({.mode = v1::SPECULATION_MODE_AUTO, .num_streams = 32}));
     EXPECT_TRUE(load.AcceptsMore()) << "the test proves nothing: no guess is accepted before the kill";
     const QuietLevels levels({&verifier, &proposer});
     proposer.process().Signal(SIGKILL);
@@ -30,6 +33,7 @@ TEST(KilledProposer, StallsNoneOf32StreamsAndComesBack) {
     EXPECT_EQ(NumConnected(client), 1);
     load.ExpectTheTokensOfNoSpeculation();
     levels.ExpectBack();
+    waits.ExpectThatNoneIsTooLong();
   }
   EXPECT_EQ(verifier.Terminate(), 0);
 }

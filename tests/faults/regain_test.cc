@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time from a proposer's return to its first accepted guess. If this test fails, the verifier leaves a healthy
-// proposer unused for longer than docs/limits.md says.
+// The time from a proposer's return to its first accepted guess, and the steps meanwhile. If this test fails, the
+// verifier leaves a healthy proposer unused for longer than docs/limits.md says, or its steps wait for an absent one.
 #include <signal.h>
 
 #include <algorithm>
 
 #include "gtest/gtest.h"
 #include "tests/faults/quiet_levels.h"
+#include "tests/faults/step_waits.h"
 #include "tests/integration/connect.h"
 #include "tests/integration/proposer_methods.h"
 #include "tests/integration/stream_load.h"
@@ -64,13 +65,15 @@ class Regain : public ::testing::TestWithParam<Outage> {
 
   ServiceProcess proposer_{"foretoken_proposer", {}};
   TcpRelay relay_{proposer_.address()};
-  ServiceProcess verifier_{"foretoken_verifier", {"--proposer=ngram=static:" + relay_.address()}};
+  ServiceProcess verifier_{"foretoken_verifier",
+                           {"--proposer=ngram=static:" + relay_.address(), "--allow_step_reports"}};
   client::GenerationClient client_ = Connect(verifier_);
 };
 
 // A machine that runs other tests may be busy at the wrong moment, so the best of three counts.
 TEST_P(Regain, TakesTwoSeconds) {
-  StreamLoad load(client_, {.num_streams = 2});
+  StepWaits waits;
+  StreamLoad load(client_, waits.Watch({.num_streams = 2}));
   ASSERT_TRUE(load.AcceptsMore());
   const QuietLevels levels({&verifier_, &proposer_});
   absl::Duration best = Measure(load);
@@ -78,6 +81,7 @@ TEST_P(Regain, TakesTwoSeconds) {
   EXPECT_LE(best, kMaxRegain);
   load.ExpectTheTokensOfNoSpeculation();
   levels.ExpectBack();
+  waits.ExpectThatNoneIsTooLong();
 }
 
 class RegainLong : public Regain {};
