@@ -111,7 +111,7 @@ void ProposalStream::WriteOrFinish() {
 }
 
 void ProposalStream::ReadOn() {
-  if (reading_ || end_.has_value() || table_.num_notices() > kMaxNotices) return;
+  if (reading_ || end_.has_value() || table_.num_notices() > kNoticesThatPauseReading) return;
   reading_ = true;
   StartRead(&request_);
 }

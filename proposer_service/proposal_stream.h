@@ -32,7 +32,7 @@ class ProposalStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   void End(const grpc::Status& status);
 
  private:
-  static constexpr size_t kMaxNotices = 4096;
+  static constexpr size_t kNoticesThatPauseReading = 4096;
 
   // Carries the announcements of sessions to the stream. Sessions share it, and it may outlive the stream.
   struct Notifier {

@@ -27,9 +27,9 @@ constexpr size_t kMaxMessageTrees = 8192;
 constexpr size_t kMaxNoticeBytes = kMaxMessageNotices * (rpc::kMaxRefusalDetailBytes + 64);
 // While this many refusals wait to be sent, further refusals get no detail.
 constexpr size_t kMaxDetails = 4096;
-// A stream that reads only while it has few notices still gets more by one message. A verifier knows max_sessions, so
-// only a hostile one gets so many.
-constexpr size_t kMostNotices = 16'384;
+// With this many notices a stream ends. It reads only while few wait, but one message can bring a quarter of a million.
+// A verifier knows max_sessions, by default 2,048, and has no reason for more.
+constexpr size_t kNoticesThatEndAStream = 16'384;
 static_assert(kMaxNoticeBytes + kMaxTreeFieldBytes <= size_t{rpc::kMaxProposeResponseBytes},
               "every message has room for a tree");
 
@@ -92,10 +92,10 @@ absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
     // The session may have been dropped before.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
   }
-  if (num_notices() > kMostNotices) {
+  if (num_notices() > kNoticesThatEndAStream) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("refusals and unknown sessions that the verifier has not read: expected at most ", kMostNotices,
-                     ", got ", num_notices()));
+        absl::StrCat("refusals and unknown sessions that the verifier has not read: expected at most ",
+                     kNoticesThatEndAStream, ", got ", num_notices()));
   }
   return absl::OkStatus();
 }

@@ -74,7 +74,8 @@ class SessionTable {
 
   // Applies a request whole or, on an error, not at all. An error ends the stream. FAILED_PRECONDITION: the proposer
   // has another vocabulary. INVALID_ARGUMENT: the vocabulary is no fingerprint, or not the stream's first one.
-  // RESOURCE_EXHAUSTED: more features than the verifier has credit for.
+  // RESOURCE_EXHAUSTED: more features than the verifier has credit for; or, when all has been applied, more notices
+  // than it may leave unread.
   absl::Status Apply(const v1::ProposeRequest& request);
 
   // The session has become ready, is refused, or has a better tree. The table ignores sessions that it does not have.

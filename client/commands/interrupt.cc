@@ -25,7 +25,6 @@ InterruptWatcher::InterruptWatcher(std::function<void()> on_signal) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::jthread([signals, on_signal = std::move(on_signal)](const std::stop_token& stop) {
     constexpr timespec kPoll = {.tv_sec = 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns Ctrl-C, SIGTERM and the end of the terminal into a Cancellation, or into a call of a function. Construct it
-// before any other thread starts, because new threads inherit the blocked signals.
+// Turns Ctrl-C and SIGTERM into a Cancellation, or into a call of a function. Construct it before any other thread
+// starts, because new threads inherit the blocked signals.
 #pragma once
 
 #include <functional>

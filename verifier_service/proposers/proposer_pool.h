@@ -64,8 +64,8 @@ struct ProposerPoolOptions {
   int32_t max_message_sessions = 16'384;                      // in one ProposeResponse; more end the stream
   AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  NameResolver resolve = ResolveName;
-  size_t max_addresses = 64;  // of one DNS name that are used at a time; further ones wait
+  NameResolver resolve = ResolveName;  // may still run after the pool's end, so it owns what it uses
+  size_t max_addresses = 64;           // of one DNS name that are used at a time; further ones wait
   // Set: the engine makes features for drafters that read the target's hidden states.
   std::optional<rpc::TargetShape> target;
   int32_t max_feature_sources = 4;                        // kinds of features at a time; each takes memory per K/V slot
@@ -105,7 +105,7 @@ class ProposerPool final : public ProposerClient {
   // below 1.
   static absl::StatusOr<std::unique_ptr<ProposerPool>> Create(std::vector<ProposerSpec> specs,
                                                               ProposerPoolOptions options);
-  // Ends all streams. Returns after gRPC has released them.
+  // Ends all streams. Returns after gRPC has released them. Waits at most a second for a lookup of names.
   ~ProposerPool() override;
 
   const std::vector<std::string>& Names() const override;

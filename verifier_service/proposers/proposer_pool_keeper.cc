@@ -93,8 +93,8 @@ bool ProposerPool::Keeper::KeepOnce() {
     std::unique_lock lock(mutex);
     if (is_stopping_) return false;
     const absl::Time now = options.now();
-    const bool was_stopped = now - std::exchange(kept_at_, now) > options.silence_timeout / 2;
-    for (auto& [id, link] : links) KeepLink(*link, was_stopped, now);
+    if (now - std::exchange(kept_at_, now) > options.silence_timeout / 2) went_on_at_ = now;
+    for (auto& [id, link] : links) KeepLink(*link, now);
     book.RetryRefused(now);
     WriteAll(now);
     if (lines_.empty()) WaitAtMost(NextWake(now) - now, wake_, lock);
@@ -105,11 +105,13 @@ bool ProposerPool::Keeper::KeepOnce() {
   return true;
 }
 
-void ProposerPool::Keeper::KeepLink(Link& link, bool was_stopped, absl::Time now) {
+void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
   if (link.stream != nullptr) {
     std::optional<absl::Time> silent_since = book.SilentSince(link.replica_id);
     if (link.writing_since.has_value()) silent_since = std::min(silent_since.value_or(now), *link.writing_since);
-    if (!was_stopped && silent_since.has_value() && now - *silent_since > options.silence_timeout) {
+    // After a standstill, what looks like silence may wait to be read.
+    const bool may_judge = now - went_on_at_ >= options.silence_timeout / 4;
+    if (may_judge && silent_since.has_value() && now - *silent_since > options.silence_timeout) {
       Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);
       Reconnect(link);
     }

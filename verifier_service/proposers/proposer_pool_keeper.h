@@ -117,8 +117,7 @@ class ProposerPool::Keeper {
     bool has_ended = false;
   };
   static void Resolve(Lookups& lookups);
-  // `was_stopped`: the process stood still, so what looks like silence may wait to be read.
-  void KeepLink(Link& link, bool was_stopped, absl::Time now);
+  void KeepLink(Link& link, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
   // Known addresses stay as long as the name has them. New ones fill the room that is left.
   void SetAddresses(uint32_t proposer_idx, const std::string& dns_name, const std::vector<std::string>& addresses);
@@ -189,7 +188,8 @@ class ProposerPool::Keeper {
   absl::btree_set<std::string> crowded_names_;  // that had more addresses than are used; logged once each
   bool is_stopping_ = false;
   absl::Time kept_at_ = absl::InfinitePast();
-  std::condition_variable wake_;  // wakes Keep and the destructor
+  absl::Time went_on_at_ = absl::InfinitePast();  // when the process had stood still
+  std::condition_variable wake_;                  // wakes Keep and the destructor
   std::thread keep_thread_;
   const std::shared_ptr<Lookups> lookups_ = std::make_shared<Lookups>();
 };

@@ -397,9 +397,8 @@ TEST(ForetokenGenerate, CancelsTheCallAtAnInterruptAndExitsWith130) {
 // `timeout` signals a program, and then its group. The program still ends in order.
 TEST(ForetokenGenerate, SignalsThatComeTogetherAreOneInterrupt) {
   const Outcome outcome = RunShell(
-      "generate --target=localhost:1 --connect_timeout=10m abc 2>&1 & pid=$!; sleep 1; kill -HUP $pid; kill -TERM "
-      "$pid; "
-      "wait $pid; echo \"code $?\"");
+      "generate --target=localhost:1 --connect_timeout=10m abc 2>&1 & pid=$!; sleep 1; kill -INT $pid; "
+      "kill -TERM $pid; wait $pid; echo \"code $?\"");
   EXPECT_THAT(outcome.out, HasSubstr("code 130"));
   EXPECT_THAT(outcome.out, HasSubstr("interrupted")) << "as at an end in order";
 }

@@ -103,7 +103,7 @@ TEST(ProposerPool, ASilentReplicaIsDisconnectedAndItsSequencesMove) {
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
 }
 
-// What was answered while the process stood still waits to be read. So silence counts from the second look on.
+// What was answered while the process stood still waits to be read. So silence counts a quarter of its time later.
 TEST(ProposerPool, AProcessThatStoodStillReadsBeforeItCallsAReplicaSilent) {
   ScriptedProposer silent({});
   silent.SetBehaviour(Behaviour::kSilent);
@@ -115,6 +115,7 @@ TEST(ProposerPool, AProcessThatStoodStillReadsBeforeItCallsAReplicaSilent) {
   ASSERT_TRUE(IsConnected(*pool));
   Speaker speaker(*pool, 1);
   speaker.Step();
+  absl::SleepFor(absl::Milliseconds(500));  // the next look is then sooner than a second
   const absl::Time begin = absl::Now();
   offset_ms = 10'000;
   ASSERT_TRUE(Eventually([&] { return pool->GetCounters()[0].num_breaks == 1; }));
