@@ -152,7 +152,6 @@ void ProposerPool::Keeper::Resolve(Lookups& lookups) {
 
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,
                                         const std::vector<std::string>& addresses) {
-  std::vector<std::unique_ptr<Link>> removed;  // freed after the lock is released, as `ended_`
   const std::lock_guard lock(mutex);
   if (is_stopping_) return;
   std::vector<std::string> known;
@@ -185,7 +184,7 @@ void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string
     if (link.describing != nullptr) link.describing->context.TryCancel();
     if (link.reading != nullptr) link.reading->Cancel();
     if (link.stream != nullptr) Drop(link, "the name no longer resolves to its address", now);
-    removed.push_back(std::move(links.at(id)));
+    ended_.push_back(std::move(links.at(id)));
     links.erase(id);
   }
   wake_.notify_all();

@@ -180,9 +180,9 @@ class ProposerPool::Keeper {
   uint64_t next_id_ = 1;  // of links and replicas
   int num_calls_ = 0;     // calls and streams that gRPC holds
   absl::flat_hash_map<DescribeCall*, std::unique_ptr<DescribeCall>> describe_calls_;  // in flight
-  // Objects that gRPC has released and that may own the last share of a channel. A thread of the pool frees them
-  // without the lock: the destruction of a process's last channel waits for gRPC's threads, and those may wait for the
-  // lock.
+  // Objects that gRPC has released and that may own the last share of a channel. The thread that keeps connections
+  // frees them without the lock: the destruction of a process's last channel waits for gRPC's threads, and those may
+  // wait for the lock.
   std::vector<std::shared_ptr<void>> ended_;
   std::vector<Line> lines_;                     // waiting to be logged
   absl::btree_set<std::string> crowded_names_;  // that had more addresses than are used; logged once each

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -300,14 +301,15 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   ScriptedProposer first({});
   ScriptedProposer second({});
   absl::Mutex mutex;
-  absl::StatusOr<std::vector<std::string>> addresses = std::vector<std::string>{first.address()};
+  std::optional addresses = std::vector<std::string>{first.address()};  // unset: the lookup fails
   ProposerPoolOptions options = PoolOptions();
-  options.resolve = [&](const std::string& name) {
+  options.resolve = [&](const std::string& name) -> absl::StatusOr<std::vector<std::string>> {
     EXPECT_EQ(name, "proposer:50052");
     absl::MutexLock lock(&mutex);
-    return addresses;
+    if (!addresses.has_value()) return absl::UnavailableError("no resolver today");
+    return *addresses;
   };
-  const auto resolve_to = [&](absl::StatusOr<std::vector<std::string>> to) {
+  const auto resolve_to = [&](std::optional<std::vector<std::string>> to) {
     absl::MutexLock lock(&mutex);
     addresses = std::move(to);
   };
@@ -318,7 +320,7 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   resolve_to(std::vector<std::string>{first.address(), second.address()});
   EXPECT_TRUE(IsConnected(*pool, 2));
   EXPECT_EQ(first.Mirrors().size(), 1);  // the sequence stays at its replica
-  resolve_to(absl::UnavailableError("no resolver today"));
+  resolve_to(std::nullopt);
   absl::SleepFor(absl::Milliseconds(60));
   EXPECT_TRUE(IsConnected(*pool, 2));  // known addresses stay in use
   resolve_to(std::vector<std::string>{second.address()});
