@@ -13,18 +13,26 @@
 namespace foretoken::base {
 namespace {
 
-// Counts brackets and colons outside of strings. The result is right for JSON; the parser refuses all other text later.
+// Calls `visit` with each character outside of strings, until it returns an error. Right for JSON; the parser refuses
+// all other text later.
+template <typename Visit>
+absl::Status VisitOutsideStrings(absl::string_view text, const Visit& visit) {
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') is_in_string = !is_in_string;
+    if (!is_in_string) {
+      FT_RETURN_IF_ERROR(visit(text[i]));
+    } else if (text[i] == '\\') {
+      ++i;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckShape(absl::string_view text, absl::string_view source, int max_names) {
   int depth = 0;
   int num_names[kMaxJsonDepth + 1] = {};  // so far, of the list or object that is open at each depth
-  bool is_in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') is_in_string = !is_in_string;
-    if (is_in_string) {
-      if (c == '\\') ++i;
-      continue;
-    }
+  return VisitOutsideStrings(text, [&](char c) {
     if (c == ']' || c == '}') depth = std::max(0, depth - 1);
     if (c == '[' || c == '{') {
       if (++depth > kMaxJsonDepth) {
@@ -37,8 +45,8 @@ absl::Status CheckShape(absl::string_view text, absl::string_view source, int ma
       return absl::InvalidArgumentError(
           absl::StrCat(source, ": expected JSON objects of at most ", max_names, " names, got one with more"));
     }
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 // Hears what the parser reads, and stops it at the first name that an object has twice. The library's other way to
@@ -97,13 +105,10 @@ absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, 
 
 size_t CountJsonValues(absl::string_view text) {
   size_t count = 1;
-  bool is_in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') is_in_string = !is_in_string;
-    if (is_in_string && c == '\\') ++i;
-    if (!is_in_string && (c == ',' || c == '[' || c == '{')) ++count;
-  }
+  VisitOutsideStrings(text, [&](char c) {
+    if (c == ',' || c == '[' || c == '{') ++count;
+    return absl::OkStatus();
+  }).IgnoreError();
   return count;
 }
 

@@ -35,7 +35,7 @@ struct ServedCase {
   int delay = 0;
   int32_t max_step_rows = 512;
   int32_t num_blocks = 256;
-  bool has_form = false;  // the text has the form kForm, of which proposers know nothing
+  bool has_form = false;  // every output has the form kForm, and proposers do not know it
   friend void PrintTo(const ServedCase& served_case, std::ostream* out) { *out << served_case.name; }
 };
 
@@ -47,7 +47,7 @@ bool IsOfForm(const tokenizer::Token& token) {
 }
 
 // Compares the count of each text with the product of its tokens' probabilities. A row has the drawn token, then the
-// most likely ones, of which the first two that the case allows could be drawn.
+// most likely tokens. Each draw was between the first two of these that the case allows.
 GTestResult FitOfResults(const Results& results, const std::function<bool(int32_t token_id)>& is_allowed) {
   struct Cell {
     int64_t count = 0;

@@ -64,7 +64,7 @@ struct ProposerPoolOptions {
   int32_t max_message_sessions = 16'384;                      // in one ProposeResponse; more end the stream
   AnswerPace::Limits pace;                                    // for a replica's messages; beyond it reads are delayed
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  NameResolver resolve = ResolveName;  // may still run after the pool's end, so it owns what it uses
+  NameResolver resolve = ResolveName;  // may run after the pool is destroyed, so it must own what it uses
   size_t max_addresses = 64;           // of one DNS name that are used at a time; further ones wait
   // Set: the engine makes features for drafters that read the target's hidden states.
   std::optional<rpc::TargetShape> target;

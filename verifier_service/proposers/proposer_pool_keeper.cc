@@ -109,7 +109,7 @@ void ProposerPool::Keeper::KeepLink(Link& link, absl::Time now) {
   if (link.stream != nullptr) {
     std::optional<absl::Time> silent_since = book.SilentSince(link.replica_id);
     if (link.writing_since.has_value()) silent_since = std::min(silent_since.value_or(now), *link.writing_since);
-    // After a standstill, what looks like silence may wait to be read.
+    // If the process stood still, the answers may have come and not been read yet.
     const bool may_judge = now - went_on_at_ >= options.silence_timeout / 4;
     if (may_judge && silent_since.has_value() && now - *silent_since > options.silence_timeout) {
       Drop(link, absl::StrCat("silent for ", absl::FormatDuration(options.silence_timeout)), now);

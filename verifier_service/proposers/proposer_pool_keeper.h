@@ -14,8 +14,9 @@
 // The thread that keeps connections writes them without the lock.
 //
 // Threads: gRPC's events, the engine's calls and the two threads here share `mutex`. No thread waits while it holds the
-// lock. Timeouts follow the steady clock. A lookup of names takes as long as the system's resolver does, half a minute
-// where no name server answers, so the end does not wait for it: its thread keeps what it needs (Lookups).
+// lock. Timeouts follow the steady clock. If no name server answers, a lookup of names takes half a minute. The
+// destructor does not wait for that. The thread that looks up names owns its data (Lookups), and may outlive the
+// keeper.
 #pragma once
 
 #include <condition_variable>

@@ -263,7 +263,7 @@ TEST_F(EngineLaunchTest, AWaitForProposalsMayTakeAQuarterOfTheStepAtMost) {
   request.speculation.reports_steps = true;
   int num_waits = 0;
   proposers.set_on_wait([&](absl::Duration max_wait) {
-    if (reports_.empty() || reports_.begin()->second.size() < 2) return;  // no step but the prompt's has a time
+    if (reports_.empty() || reports_.begin()->second.size() < 2) return;  // no step has decoded yet
     const StepTimes& last = reports_.begin()->second.back().step.times;
     EXPECT_LE(absl::ToDoubleMilliseconds(max_wait), (last.forward_ms + last.draw_ms) / 4) << "at wait " << num_waits;
     ++num_waits;

@@ -103,7 +103,8 @@ TEST(ProposerPool, ASilentReplicaIsDisconnectedAndItsSequencesMove) {
   EXPECT_EQ(pool->GetCounters()[0].num_moved_sessions, 2);
 }
 
-// What was answered while the process stood still waits to be read. So silence counts a quarter of its time later.
+// Answers that came while the process stood still have not been read when it goes on. So the pool calls no replica
+// silent until a quarter of the timeout later.
 TEST(ProposerPool, AProcessThatStoodStillReadsBeforeItCallsAReplicaSilent) {
   ScriptedProposer silent({});
   silent.SetBehaviour(Behaviour::kSilent);
