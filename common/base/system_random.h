@@ -9,7 +9,7 @@
 
 namespace foretoken::base {
 
-// 64 random bits. They depend on no state of this process.
+// 64 random bits. A thread keeps its next few, so a process must not fork to go on in both halves.
 uint64_t SystemRandomBits();
 
 }  // namespace foretoken::base
