@@ -33,16 +33,31 @@ void IdsToHex(nlohmann::json& span_or_link) {
   }
 }
 
-std::string ToJson(const otlp::ExportTraceServiceRequest& request) {
+nlohmann::json ToJson(const google::protobuf::Message& message) {
   std::string text;
-  FT_CHECK(google::protobuf::util::MessageToJsonString(request, &text).ok());
-  nlohmann::json json = nlohmann::json::parse(text);
+  FT_CHECK(google::protobuf::util::MessageToJsonString(message, &text).ok());
+  return nlohmann::json::parse(text);
+}
+
+nlohmann::json SpanToJson(const std::string& encoded) {
+  otlp::Span span;
+  FT_CHECK(span.ParseFromString(encoded));
+  nlohmann::json json = ToJson(span);
+  IdsToHex(json);
+  if (json.contains("links")) {
+    for (nlohmann::json& link : json["links"]) IdsToHex(link);
+  }
+  return json;
+}
+
+std::string ToLine(const otlp::ExportTraceServiceRequest& request) {
+  nlohmann::json json = ToJson(request);
   for (nlohmann::json& process : json["resourceSpans"]) {
     for (nlohmann::json& scope : process["scopeSpans"]) {
       for (nlohmann::json& span : scope["spans"]) {
-        IdsToHex(span);
-        if (!span.contains("links")) continue;
-        for (nlohmann::json& link : span["links"]) IdsToHex(link);
+        std::string encoded;
+        FT_CHECK(absl::Base64Unescape(span.get<std::string>(), &encoded));
+        span = SpanToJson(encoded);
       }
     }
   }
@@ -70,7 +85,7 @@ SendResult Write(int fd, absl::string_view text, absl::Duration timeout, const M
 SendBatch MakeConsoleSender(int fd) {
   return [fd, must_begin_a_line = false](const otlp::ExportTraceServiceRequest& request, absl::Duration timeout,
                                          const MustEnd& must_end) mutable {
-    const std::string line = absl::StrCat(must_begin_a_line ? "\n" : "", ToJson(request), "\n");
+    const std::string line = absl::StrCat(must_begin_a_line ? "\n" : "", ToLine(request), "\n");
     SendResult result = Write(fd, line, timeout, must_end);
     must_begin_a_line = result.outcome != SendResult::Outcome::kDelivered;
     return result;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/utf8_bytes.h"
@@ -83,9 +84,18 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
 
 }  // namespace
 
-void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string>& resource, const SpanLimits& limits,
-            otlp::ExportTraceServiceRequest* request) {
-  otlp::ResourceSpans* const of_process = request->add_resource_spans();
+std::string EncodeSpan(const Span& span, const SpanLimits& limits) {
+  // A span has dozens of small messages. The thread's next span fills the same ones.
+  thread_local otlp::Span out;
+  out.Clear();
+  Convert(span, limits, &out);
+  return out.SerializeAsString();
+}
+
+otlp::ExportTraceServiceRequest MakeRequest(std::span<std::string> spans,
+                                            const std::map<std::string, std::string>& resource) {
+  otlp::ExportTraceServiceRequest request;
+  otlp::ResourceSpans* const of_process = request.add_resource_spans();
   for (const auto& [key, value] : resource) {
     otlp::KeyValue* const pair = of_process->mutable_resource()->add_attributes();
     pair->set_key(tokenizer::ValidUtf8(key));
@@ -94,7 +104,8 @@ void ToOtlp(std::span<const Span> spans, const std::map<std::string, std::string
   otlp::ScopeSpans* const of_scope = of_process->add_scope_spans();
   of_scope->mutable_scope()->set_name("foretoken");
   of_scope->mutable_scope()->set_version(base::Version());
-  for (const Span& span : spans) Convert(span, limits, of_scope->add_spans());
+  for (std::string& span : spans) of_scope->add_spans(std::exchange(span, {}));
+  return request;
 }
 
 std::string UserAgent() {

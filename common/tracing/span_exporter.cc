@@ -9,7 +9,6 @@
 #include "common/base/error_text.h"
 #include "common/base/steady_clock.h"
 #include "common/tracing/otlp.h"
-#include "google/protobuf/arena.h"
 #include "spdlog/spdlog.h"
 
 namespace foretoken::tracing {
@@ -21,7 +20,16 @@ constexpr absl::Duration kMaxPause = absl::Seconds(5);
 constexpr double kPauseGrowth = 1.5;
 constexpr double kJitter = 0.2;           // a pause is up to this part shorter or longer
 constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
-constexpr size_t kArenaBlockBytes = 64 << 10;
+
+// How many spans fit into a request, at least one.
+size_t NumThatFit(std::span<const std::string> spans) {
+  size_t num = 0, num_bytes = 0;
+  for (; num < spans.size(); ++num) {
+    num_bytes += spans[num].size();
+    if (num > 0 && num_bytes > SpanExporter::kMaxRequestBytes) break;
+  }
+  return num;
+}
 
 SendResult NoTimeLeft() { return {.outcome = Outcome::kRefused, .message = "there was no time left"}; }
 
@@ -52,13 +60,17 @@ SpanExporter::~SpanExporter() {
   thread_.join();
 }
 
-void SpanExporter::Add(Span span) {
+bool SpanExporter::IsFull() const {
   const std::lock_guard lock(mutex_);
-  if (queue_.size() >= settings_.batch.max_queued_spans) {
-    metrics_.queue_full.Increment();
-    return;
-  }
-  queue_.push_back(std::move(span));
+  return queue_.size() >= settings_.batch.max_queued_spans;
+}
+
+void SpanExporter::Add(const Span& span) {
+  if (IsFull()) return metrics_.queue_full.Increment();  // before it encodes what nobody gets
+  std::string encoded = EncodeSpan(span, settings_.limits);
+  const std::lock_guard lock(mutex_);
+  if (queue_.size() >= settings_.batch.max_queued_spans) return metrics_.queue_full.Increment();
+  queue_.push_back(std::move(encoded));
   metrics_.queued.Increment();
   // The thread waits for the first span, and then for a whole batch.
   if (queue_.size() == 1 || queue_.size() == settings_.batch.max_batch_spans) changed_.notify_one();
@@ -66,39 +78,28 @@ void SpanExporter::Add(Span span) {
 
 void SpanExporter::Run() {
   while (true) {
-    const std::vector<Span> batch = TakeBatch();
+    std::vector<std::string> batch = TakeBatch();
     if (batch.empty()) return;
-    Export(batch);
+    for (std::span<std::string> rest = batch; !rest.empty();) {
+      const size_t num_spans = NumThatFit(rest);
+      Account(SendWithRetries(MakeRequest(rest.first(num_spans), settings_.resource)), num_spans);
+      rest = rest.subspan(num_spans);
+    }
   }
 }
 
 // Empty: the exporter ends, and nothing is left.
-std::vector<Span> SpanExporter::TakeBatch() {
+std::vector<std::string> SpanExporter::TakeBatch() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !queue_.empty() || flush_deadline_; });
   WaitAtMost(settings_.batch.delay, changed_, lock,
              [this] { return queue_.size() >= settings_.batch.max_batch_spans || flush_deadline_; });
   const size_t num_taken = std::min(queue_.size(), settings_.batch.max_batch_spans);
   const auto end = queue_.begin() + static_cast<ptrdiff_t>(num_taken);
-  std::vector<Span> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  std::vector<std::string> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
   queue_.erase(queue_.begin(), end);
   metrics_.queued.Decrement(static_cast<double>(num_taken));
   return batch;
-}
-
-void SpanExporter::Export(std::span<const Span> batch) {
-  if (SteadyNow() >= Deadline()) return Account(NoTimeLeft(), batch.size());  // before it converts what nobody gets
-  // A span has dozens of small messages. By default they would take hundreds of blocks for a batch.
-  google::protobuf::ArenaOptions arena_options;
-  arena_options.start_block_size = arena_options.max_block_size = kArenaBlockBytes;
-  google::protobuf::Arena arena(arena_options);
-  auto* const request = google::protobuf::Arena::CreateMessage<otlp::ExportTraceServiceRequest>(&arena);
-  ToOtlp(batch, settings_.resource, settings_.limits, request);
-  if (batch.size() > 1 && request->ByteSizeLong() > kMaxRequestBytes) {
-    Export(batch.first(batch.size() / 2));
-    return Export(batch.subspan(batch.size() / 2));
-  }
-  Account(SendWithRetries(*request), batch.size());
 }
 
 // One line when a trouble begins: a collector that is down for a day would otherwise fill the log. One whose troubles

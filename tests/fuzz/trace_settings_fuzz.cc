@@ -33,10 +33,10 @@ void CheckSettings(const Settings& settings) {
 }
 
 void CheckBatch(const Settings& settings) {
-  const Span span = {.name = "span"};
-  otlp::ExportTraceServiceRequest batch, read;
-  ToOtlp({&span, 1}, settings.resource, settings.limits, &batch);
-  FT_CHECK(read.ParseFromString(batch.SerializeAsString()));  // fails for a text that is not UTF-8
+  std::string span = EncodeSpan({.name = "span"}, settings.limits);
+  FT_CHECK(otlp::Span().ParseFromString(span));
+  const std::string batch = MakeRequest({&span, 1}, settings.resource).SerializeAsString();
+  FT_CHECK(otlp::ExportTraceServiceRequest().ParseFromString(batch));  // fails for a text that is not UTF-8
 }
 
 }  // namespace

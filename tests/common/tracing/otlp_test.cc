@@ -2,6 +2,9 @@
 // Spans as OTLP. If this test fails, collectors show wrong times, parents or attributes, or refuse our batches.
 #include "common/tracing/otlp.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace foretoken::tracing {
@@ -17,9 +20,9 @@ TraceContext Context(uint8_t id) {
 }
 
 otlp::Span Convert(const Span& span, const SpanLimits& limits = {}) {
-  otlp::ExportTraceServiceRequest request;
-  ToOtlp({&span, 1}, {{"service.name", "s"}}, limits, &request);
-  return request.resource_spans(0).scope_spans(0).spans(0);
+  otlp::Span out;
+  EXPECT_TRUE(out.ParseFromString(EncodeSpan(span, limits)));
+  return out;
 }
 
 TEST(Otlp, ASpanKeepsItsIdentityTimesAndKind) {
@@ -101,16 +104,46 @@ TEST(Otlp, NoTextHasBytesThatAreNotUtf8) {
                      .attributes = {{"server.address", "\xc3(\xe2\x82"}, {"l", std::vector<std::string>{"\xff\xff"}}},
                      .links = {{.context = Context(2), .attributes = {{"a", "h\u00e9\xc3"}}}},
                      .error = "\xff?"};
-  otlp::ExportTraceServiceRequest request;
-  ToOtlp({&span, 1}, {{"host.name", "h\xff"}}, {.max_value_characters = 2}, &request);
-  const otlp::Span& sent = request.resource_spans(0).scope_spans(0).spans(0);
+  const otlp::Span sent = Convert(span, {.max_value_characters = 2});
   EXPECT_EQ(sent.name(), "a\ufffd");
   EXPECT_EQ(sent.attributes(0).value().string_value(), "\ufffd(");
   EXPECT_EQ(sent.attributes(1).value().array_value().values(0).string_value(), "\ufffd\ufffd");
   EXPECT_EQ(sent.links(0).attributes(0).value().string_value(), "h\u00e9");
   EXPECT_EQ(sent.status().message(), "\ufffd?");
-  EXPECT_EQ(request.resource_spans(0).resource().attributes(0).value().string_value(), "h\ufffd");
+}
+
+TEST(Otlp, ARequestHasItsProcesssAttributesAndTakesTheSpans) {
+  std::vector<std::string> spans = {EncodeSpan({.name = "a"}, {}), EncodeSpan({.name = "b"}, {})};
+  const otlp::ExportTraceServiceRequest request = MakeRequest(spans, {{"host.name", "h\xff"}});
+  const otlp::ResourceSpans& of_process = request.resource_spans(0);
+  EXPECT_EQ(of_process.resource().attributes(0).key(), "host.name");
+  EXPECT_EQ(of_process.resource().attributes(0).value().string_value(), "h\ufffd");
+  EXPECT_EQ(of_process.scope_spans(0).scope().name(), "foretoken");
+  ASSERT_EQ(of_process.scope_spans(0).spans_size(), 2);
+  otlp::Span second;
+  ASSERT_TRUE(second.ParseFromString(of_process.scope_spans(0).spans(1)));
+  EXPECT_EQ(second.name(), "b");
+  EXPECT_EQ(spans, std::vector<std::string>(2));
   EXPECT_TRUE(otlp::ExportTraceServiceRequest().ParseFromString(request.SerializeAsString()));
+}
+
+// The thread's last span had more.
+TEST(Otlp, ASpanHasNothingOfTheSpanBefore) {
+  EncodeSpan({.context = Context(1),
+              .parent = Context(5).span_id,
+              .name = "a",
+              .attributes = {{"s", "text"}},
+              .links = {{.context = Context(2), .attributes = {{"a", "abc"}}}},
+              .error = "bad"},
+             {.max_attributes = 0});
+  const otlp::Span span = Convert({.context = Context(1), .name = "b", .attributes = {{"i", int64_t{1}}}});
+  EXPECT_EQ(span.parent_span_id(), "");
+  ASSERT_EQ(span.attributes_size(), 1);
+  EXPECT_EQ(span.attributes(0).key(), "i");
+  EXPECT_TRUE(span.attributes(0).value().has_int_value());
+  EXPECT_EQ(span.dropped_attributes_count(), 0u);
+  EXPECT_EQ(span.links_size(), 0);
+  EXPECT_FALSE(span.has_status());
 }
 
 TEST(Otlp, ALinkSaysWhetherItsSpanIsInAnotherProcess) {

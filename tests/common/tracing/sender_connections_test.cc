@@ -20,6 +20,7 @@
 #include "common/rpc/tls.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
+#include "common/tracing/otlp.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fakes/tcp_relay.h"
 #include "tests/testing/fakes/trace_collector.h"
@@ -61,9 +62,8 @@ using testing::TestAuthority;
 using testing::TraceCollector;
 
 Outcome Send(const SendBatch& send, absl::Duration timeout = absl::Seconds(10)) {
-  otlp::ExportTraceServiceRequest request;
-  request.add_resource_spans()->add_scope_spans()->add_spans()->set_name("a span");
-  return send(request, timeout, [] { return false; }).outcome;
+  std::string span = EncodeSpan({.name = "a span"}, {});
+  return send(MakeRequest({&span, 1}, {}), timeout, [] { return false; }).outcome;
 }
 
 Endpoint EndpointOf(const MountedCertificate& client, int port, const std::string& path = {}) {

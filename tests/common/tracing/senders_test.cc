@@ -18,6 +18,7 @@
 #include "common/tracing/console_sender.h"
 #include "common/tracing/grpc_sender.h"
 #include "common/tracing/http_sender.h"
+#include "common/tracing/otlp.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/rpc/error_details.pb.h"
@@ -33,11 +34,11 @@ using ::testing::Not;
 using Outcome = SendResult::Outcome;
 using testing::TraceCollector;
 
-otlp::ExportTraceServiceRequest Batch() {
-  otlp::ExportTraceServiceRequest request;
-  request.add_resource_spans()->add_scope_spans()->add_spans()->set_name("a span");
-  return request;
+otlp::ExportTraceServiceRequest BatchOf(const Span& span) {
+  std::string encoded = EncodeSpan(span, {});
+  return MakeRequest({&encoded, 1}, {});
 }
+otlp::ExportTraceServiceRequest Batch() { return BatchOf({.name = "a span"}); }
 
 SendResult SendByGrpc(const TraceCollector& collector, Endpoint endpoint = {}) {
   endpoint.url = collector.url();
@@ -355,10 +356,10 @@ class Pipe {
 };
 
 TEST(ConsoleSender, WritesABatchAsALineWithReadableIds) {
-  otlp::ExportTraceServiceRequest request = Batch();
-  otlp::Span& span = *request.mutable_resource_spans(0)->mutable_scope_spans(0)->mutable_spans(0);
-  span.set_trace_id(std::string(16, '\x1f'));
-  span.add_links()->set_span_id(std::string(8, '\x2e'));
+  Span span = {.name = "a span", .links = std::vector<SpanLink>(1)};
+  span.context.trace_id.fill('\x1f');
+  span.links[0].context.span_id.fill('\x2e');
+  const otlp::ExportTraceServiceRequest request = BatchOf(span);
   Pipe pipe;
   EXPECT_EQ(MakeConsoleSender(pipe.writing_end())(request, absl::Seconds(20), [] { return false; }).outcome,
             Outcome::kDelivered);
@@ -371,8 +372,7 @@ TEST(ConsoleSender, WritesABatchAsALineWithReadableIds) {
 
 // Else a process whose output nobody reads could not end.
 TEST(ConsoleSender, APipeThatNobodyReadsCostsItsTimeAndTheBatch) {
-  otlp::ExportTraceServiceRequest request = Batch();
-  request.mutable_resource_spans(0)->mutable_scope_spans(0)->mutable_spans(0)->set_name(std::string(1 << 20, 'x'));
+  const otlp::ExportTraceServiceRequest request = BatchOf({.name = std::string(1 << 20, 'x')});
   Pipe pipe;
   const SendBatch send = MakeConsoleSender(pipe.writing_end());
   EXPECT_EQ(send(request, absl::Milliseconds(200), [] { return false; }).outcome, Outcome::kRefused);

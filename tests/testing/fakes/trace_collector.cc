@@ -98,7 +98,9 @@ std::vector<CollectedSpan> TraceCollector::spans() const {
         if (attribute.key() == "service.name") service = attribute.value().string_value();
       }
       for (const otlp::ScopeSpans& scope : process.scope_spans()) {
-        for (const otlp::Span& span : scope.spans()) spans.push_back({.service = service, .span = span});
+        for (const std::string& encoded : scope.spans()) {
+          FT_CHECK(spans.emplace_back(CollectedSpan{.service = service}).span.ParseFromString(encoded));
+        }
       }
     }
   }
