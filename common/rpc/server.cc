@@ -30,7 +30,9 @@ namespace {
 // Bounds on what one connection can cost before a service sees anything of it.
 constexpr int kMaxStreamsPerConnection = 1024;      // a client's further calls wait at the client
 constexpr int kMaxHealthStreamsPerConnection = 16;  // a probe has one
-constexpr int kMaxMetadataBytes = 16 << 10;         // of one call; a call with more ends with RESOURCE_EXHAUSTED
+// Of one call. More ends all calls of the connection, which a proxy shares among its clients: this is more than proxies
+// let pass by default.
+constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 // Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and

@@ -5,6 +5,7 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,6 +34,9 @@ using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
+// New contents are used once two looks so far apart have seen the same, because somebody may still be writing them.
+constexpr absl::Duration kSettles = absl::Seconds(1);
+
 struct TlsContents {
   std::string identity, ca;
 
@@ -59,6 +63,21 @@ int NoPassphrase(char*, int, int, void*) { return -1; }
 Key FirstKey(const std::string& pem) {
   const absl::Cleanup clear = ERR_clear_error;
   return {PEM_read_bio_PrivateKey(BioOf(pem).get(), nullptr, NoPassphrase, nullptr), &EVP_PKEY_free};
+}
+
+// Whether OpenSSL takes a file of certificates and a key behind them. It does not take keys and signatures that are no
+// longer safe: gRPC would then end every handshake.
+absl::Status CheckIdentity(const std::string& identity) {
+  const Certificate certificate = FirstCertificate(identity);
+  const Key key = FirstKey(identity);
+  const absl::Cleanup clear = ERR_clear_error;
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_method()), &SSL_CTX_free);
+  if (context != nullptr && SSL_CTX_use_certificate(context.get(), certificate.get()) == 1 &&
+      SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 && SSL_CTX_check_private_key(context.get()) == 1) {
+    return absl::OkStatus();
+  }
+  const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+  return absl::InvalidArgumentError(reason == nullptr ? "OpenSSL refuses it" : reason);
 }
 
 absl::StatusOr<std::string> Read(absl::string_view what, const std::string& path) {
@@ -89,7 +108,12 @@ absl::StatusOr<std::string> ReadIdentity(const TlsFiles& files) {
     return absl::InvalidArgumentError(
         absl::StrCat("TLS: ", files.key, " is not the key of the certificate ", files.certificate));
   }
-  return absl::StrCat(certificates, "\n", key);
+  std::string identity = absl::StrCat(certificates, "\n", key);
+  if (const absl::Status status = CheckIdentity(identity); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("TLS: ", files.certificate, " with ", files.key, " cannot be used: ", status.message()));
+  }
+  return identity;
 }
 
 absl::StatusOr<TlsContents> ReadContents(const TlsFiles& files) {
@@ -140,8 +164,8 @@ class WatchedTlsFiles {
   explicit WatchedTlsFiles(TlsFiles files) : files_(std::move(files)) {}
 
   absl::Status Begin() {
-    FT_ASSIGN_OR_RETURN(TlsContents contents, ReadContents(files_));
-    FT_RETURN_IF_ERROR(Take(std::move(contents)));
+    FT_ASSIGN_OR_RETURN(const TlsContents contents, ReadContents(files_));
+    FT_RETURN_IF_ERROR(Take(contents));
     // Where /proc cannot be read, gRPC would only log it, and every handshake would fail.
     for (const std::string& path : {copies().identity, copies().ca}) {
       if (!path.empty()) FT_RETURN_IF_ERROR(base::ReadFile(path).status());
@@ -164,12 +188,19 @@ class WatchedTlsFiles {
   // Returns why the files cannot be used now; then the former copies stay.
   absl::Status Look() {
     next_look_ = SteadyNow() + files_.refresh;
-    absl::StatusOr<TlsContents> newest = ReadContents(files_);
-    if (newest.ok() && *newest == contents_) {
-      trouble_.clear();
-      return absl::OkStatus();
+    const absl::StatusOr<TlsContents> newest = ReadContents(files_);
+    if (newest.ok()) {
+      const bool is_settled = std::exchange(seen_, *newest) == *newest;
+      if (*newest == contents_) {
+        trouble_.clear();
+        return absl::OkStatus();
+      }
+      if (!is_settled) {
+        next_look_ = SteadyNow() + kSettles;
+        return absl::OkStatus();
+      }
     }
-    const absl::Status status = newest.ok() ? Take(*std::move(newest)) : newest.status();
+    const absl::Status status = newest.ok() ? Take(*newest) : newest.status();
     if (status.ok()) {
       spdlog::info("new TLS files are in use: {}", files_.certificate.empty() ? files_.ca : files_.certificate);
       trouble_.clear();
@@ -180,16 +211,17 @@ class WatchedTlsFiles {
   }
 
  private:
-  absl::Status Take(TlsContents contents) {
+  absl::Status Take(const TlsContents& contents) {
     if (contents.identity != contents_.identity) FT_RETURN_IF_ERROR(identity_.Write(contents.identity));
     if (contents.ca != contents_.ca) FT_RETURN_IF_ERROR(ca_.Write(contents.ca));
-    contents_ = std::move(contents);
+    contents_ = contents;
     return absl::OkStatus();
   }
 
   const TlsFiles files_;
   absl::Time next_look_ = SteadyNow() + files_.refresh;
-  TlsContents contents_;
+  TlsContents contents_;  // that are in use
+  TlsContents seen_;      // by the last look that saw right ones
   MemoryFile identity_, ca_;
   std::string trouble_;  // that the log has named
 };
@@ -256,6 +288,9 @@ absl::Status CheckOptions(const TlsFiles& files) {
   }
   if (!files.identities.empty() && files.ca.empty()) {
     return absl::InvalidArgumentError("TLS: identities mean nothing without the CA that vouches for them");
+  }
+  if (std::ranges::find(files.identities, "") != files.identities.end()) {
+    return absl::InvalidArgumentError("TLS: expected identities without empty ones between or behind the commas");
   }
   if (files.refresh < absl::Seconds(1)) {
     return absl::InvalidArgumentError("TLS refresh: expected at least 1s");

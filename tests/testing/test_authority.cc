@@ -79,7 +79,7 @@ TestAuthority::Pair TestAuthority::Issue(const CertificateRequest& request) cons
   if (!request.names.empty()) {
     AddExtension(certificate.get(), authority_.get(), NID_subject_alt_name, absl::StrJoin(request.names, ","));
   }
-  FT_CHECK(X509_sign(certificate.get(), key_.get(), EVP_sha256()) > 0);
+  FT_CHECK(X509_sign(certificate.get(), key_.get(), request.is_weak ? EVP_sha1() : EVP_sha256()) > 0);
   return {.certificate = CertificatePem(certificate.get()),
           .key = Pem([&key](BIO* out) {
             return PEM_write_bio_PrivateKey(out, key.get(), nullptr, nullptr, 0, nullptr, nullptr);

@@ -23,6 +23,7 @@ namespace foretoken::testing {
 struct CertificateRequest {
   std::vector<std::string> names;  // as OpenSSL writes alternative names: "DNS:localhost", "IP:127.0.0.1", "URI:..."
   absl::Duration begins = -absl::Hours(1), ends = absl::Hours(1);  // from now
+  bool is_weak = false;                                            // signed with SHA-1
 };
 
 class TestAuthority {
@@ -47,7 +48,10 @@ class TestAuthority {
 
 class MountedCertificate {
  public:
-  MountedCertificate(const TestAuthority& authority, const CertificateRequest& request) { Renew(authority, request); }
+  MountedCertificate(const TestAuthority& authority, const CertificateRequest& request,
+                     const std::vector<const TestAuthority*>& trusted = {}) {
+    Renew(authority, request, trusted);
+  }
 
   std::string certificate() const { return current() + "/tls.crt"; }
   std::string key() const { return current() + "/tls.key"; }

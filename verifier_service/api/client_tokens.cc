@@ -78,8 +78,8 @@ ClientTokens::Version ClientTokens::VersionOf(const std::string& path) {
   return {.device = file.st_dev,
           .inode = file.st_ino,
           .size = file.st_size,
-          .seconds = file.st_mtim.tv_sec,
-          .nanos = file.st_mtim.tv_nsec};
+          .seconds = file.st_ctim.tv_sec,
+          .nanos = file.st_ctim.tv_nsec};
 }
 
 void ClientTokens::Look() {

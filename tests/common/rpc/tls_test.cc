@@ -18,6 +18,7 @@
 #include "common/base/steady_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/fakes/fake_generation_service.h"
 #include "tests/testing/test_authority.h"
 
@@ -25,6 +26,7 @@ namespace foretoken::rpc {
 namespace {
 
 using testing::CertificateRequest;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::MountedCertificate;
 using testing::TestAuthority;
@@ -67,6 +69,15 @@ class SecureServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
+// The alternative names of a certificate in DER: one name, which may have any bytes.
+std::string RawName(absl::string_view tag, absl::string_view name) {
+  const std::string whole = absl::StrCat(tag, std::string(1, static_cast<char>(name.size())), name);
+  return absl::StrCat(
+      "DER:", absl::BytesToHexString(absl::StrCat("\x30", std::string(1, static_cast<char>(whole.size())), whole)));
+}
+std::string RawDnsName(absl::string_view name) { return RawName("\x82", name); }
+std::string RawUri(absl::string_view uri) { return RawName("\x86", uri); }
+
 class Tls : public ::testing::Test {
  protected:
   static constexpr grpc::StatusCode kOk = grpc::StatusCode::OK, kRefused = grpc::StatusCode::UNAVAILABLE;
@@ -91,6 +102,21 @@ TEST_F(Tls, AServerOfAnotherAuthorityOrAnotherNameIsRefused) {
   const MountedCertificate other_files(other, {});
   EXPECT_EQ(server.Call(TlsFiles{.ca = other_files.ca()}), kRefused);
   EXPECT_EQ(server.Call(TlsFiles{.ca = server_files_.ca()}, "127.0.0.1"), kRefused);
+}
+
+TEST_F(Tls, AServersNameIsAWholeOne) {
+  const auto call_as = [&](const std::string& name, const std::string& host) {
+    const MountedCertificate mounted(authority_, {.names = {name}});
+    const SecureServer server(FilesOf(mounted));
+    return server.Call(FilesOf(client_files_), host);
+  };
+  EXPECT_EQ(call_as(RawDnsName("localhost"), "localhost"), kOk);
+  EXPECT_EQ(call_as(RawDnsName(absl::string_view("localhost\0.evil", 15)), "localhost"), kRefused);
+  EXPECT_EQ(call_as("DNS:*.localhost", "localhost"), kRefused);
+  EXPECT_EQ(call_as("URI:localhost", "localhost"), kRefused);
+  EXPECT_EQ(call_as("IP:127.0.0.1", "127.0.0.1"), kOk);
+  EXPECT_EQ(call_as("IP:127.0.0.2", "127.0.0.1"), kRefused);
+  EXPECT_EQ(call_as("DNS:127.0.0.1", "127.0.0.1"), kRefused);
 }
 
 TEST_F(Tls, MutualTlsAsksEveryClientForACertificate) {
@@ -118,16 +144,11 @@ TEST_F(Tls, OnlyAllowedIdentitiesMayCallAServer) {
   const SecureServer server(files);
   EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
   const MountedCertificate stranger(authority_, {.names = {absl::StrCat("URI:", kStranger)}});
+  const testing::CapturedLog log;
   EXPECT_EQ(server.Call(FilesOf(stranger)), kRefused);
+  EXPECT_THAT(log.Lines(), Contains(HasSubstr(kStranger)));
   const MountedCertificate nameless(authority_, {});
   EXPECT_EQ(server.Call(FilesOf(nameless)), kRefused);
-}
-
-// The alternative names of a certificate in DER: one URI, which may have any bytes.
-std::string RawUri(absl::string_view uri) {
-  const std::string name = absl::StrCat("\x86", std::string(1, static_cast<char>(uri.size())), uri);
-  return absl::StrCat(
-      "DER:", absl::BytesToHexString(absl::StrCat("\x30", std::string(1, static_cast<char>(name.size())), name)));
 }
 
 TEST_F(Tls, AnIdentityIsAWholeNameOfItsKind) {
@@ -190,6 +211,10 @@ TEST_F(Tls, FilesThatAreEmptyBrokenOrWrongChangeNothing) {
     }
   }
   damages.push_back({&MountedCertificate::key, write(other_key)});
+  damages.push_back({&MountedCertificate::certificate, [other_key](const std::string& path) {
+                       const std::string certificate = base::ReadFile(path).value();
+                       std::ofstream(path) << other_key << certificate;  // gRPC takes the first key that it finds
+                     }});
   std::vector<std::unique_ptr<MountedCertificate>> mounted;
   std::vector<std::unique_ptr<SecureServer>> servers;
   for (const Damage& damage : damages) {
@@ -206,6 +231,31 @@ TEST_F(Tls, FilesThatAreEmptyBrokenOrWrongChangeNothing) {
   for (const auto& server : servers) {
     while (server->Call(FilesOf(next_client)) != kOk && SteadyNow() < give_up) absl::SleepFor(absl::Milliseconds(50));
     EXPECT_EQ(server->Call(FilesOf(next_client)), kOk) << "the files are right again";
+  }
+}
+
+// OpenSSL refuses signatures that are no longer safe, and gRPC would end every handshake.
+TEST_F(Tls, AWeakCertificateChangesNothingAndIsNamedAtTheStart) {
+  MountedCertificate mounted(authority_, {.names = {"DNS:localhost"}});
+  const SecureServer server(FilesOf(mounted));
+  mounted.Renew(authority_, {.names = {"DNS:localhost"}, .is_weak = true});
+  EXPECT_THAT(CheckTls(FilesOf(mounted)).message(), HasSubstr("cannot be used"));
+  absl::SleepFor(absl::Seconds(4));
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
+}
+
+TEST_F(Tls, HalfABundleIsNotTaken) {
+  const TestAuthority second;
+  MountedCertificate mounted(authority_, {.names = {"DNS:localhost"}});
+  mounted.Renew(authority_, {.names = {"DNS:localhost"}}, {&authority_, &second});
+  const SecureServer server(FilesOf(mounted));
+  const MountedCertificate second_client(second, {}, {&authority_});
+  for (int round = 0; round < 3; ++round) {
+    std::ofstream(mounted.ca()) << authority_.certificate();
+    absl::SleepFor(absl::Milliseconds(700));
+    std::ofstream(mounted.ca()) << authority_.certificate() << second.certificate();
+    const absl::Time end = SteadyNow() + absl::Milliseconds(2500);  // a look that saw half a bundle, and two more
+    while (SteadyNow() < end) EXPECT_EQ(server.Call(FilesOf(second_client)), kOk) << round;
   }
 }
 
@@ -229,6 +279,10 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("needs its key"));
   EXPECT_THAT(ServerCredentials({.ca = server_files_.ca()}).status().message(), HasSubstr("certificate"));
   EXPECT_THAT(ChannelCredentials({.identities = {"x"}}).status().message(), HasSubstr("CA"));
+  for (const std::vector<std::string>& identities : {{"x", ""}, std::vector<std::string>{"", "x"}}) {
+    EXPECT_THAT(ChannelCredentials({.ca = server_files_.ca(), .identities = identities}).status().message(),
+                HasSubstr("without empty ones"));
+  }
   files = FilesOf(server_files_);
   files.key = client_files_.key();
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("is not the key"));

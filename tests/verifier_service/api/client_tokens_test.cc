@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/temp_dir.h"
@@ -90,6 +92,20 @@ TEST_F(ClientTokensTest, AFileThatIsRewrittenInPlaceCountsWhenItIsComplete) {
   tokens->Look();
   EXPECT_FALSE(LetsIn(*tokens, kToken));
   EXPECT_TRUE(LetsIn(*tokens, added));
+}
+
+// Some tools give a file its former time back.
+TEST_F(ClientTokensTest, AFileOfTheSameSizeAndTimeHasChangedToo) {
+  Write(kToken);
+  const auto tokens = Load();
+  const auto time = std::filesystem::last_write_time(path_);
+  absl::SleepFor(absl::Milliseconds(20));  // more than a tick of the file system's clock
+  Rewrite(kOther);
+  std::filesystem::last_write_time(path_, time);
+  tokens->Look();
+  tokens->Look();
+  EXPECT_FALSE(LetsIn(*tokens, kToken));
+  EXPECT_TRUE(LetsIn(*tokens, kOther));
 }
 
 TEST_F(ClientTokensTest, AFileThatVanishesOrIsEmptyLeavesTheLastTokensAndCommentsAloneLeaveNone) {
