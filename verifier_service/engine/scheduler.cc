@@ -167,18 +167,19 @@ void Scheduler::ReleaseBlocks(Sequence& sequence) {
 
 Scheduler::TreeSlots Scheduler::ReserveTree(Sequence& sequence, int32_t num_nodes, int32_t depth) {
   TreeSlots tree_slots;
-  if (num_nodes == 0 || !Extend(sequence.blocks, sequence.size() + depth, Evict::kNo)) return tree_slots;
+  const auto num_positions = [&](int32_t num) { return sequence.size() + std::min(depth, num); };
+  const auto num_missing = [&](int32_t num) {
+    const int32_t for_path = NumBlocks(num_positions(num)) - static_cast<int32_t>(sequence.blocks.size());
+    return std::max(0, for_path) + NumBlocks(num);
+  };
+  while (num_nodes > 0 && num_missing(num_nodes) > pool_.num_free()) --num_nodes;
+  if (num_nodes == 0) return tree_slots;
+  FT_CHECK(Extend(sequence.blocks, num_positions(num_nodes), Evict::kNo));
   tree_slots.blocks.reserve(NumBlocks(num_nodes));
   tree_slots.slots.reserve(num_nodes);
-  for (int32_t i = 0; i < NumBlocks(num_nodes); ++i) {
-    const std::optional<int32_t> block = pool_.Allocate(Evict::kNo);
-    if (!block.has_value()) break;
-    tree_slots.blocks.push_back(*block);
-    for (int32_t offset = 0; offset < kKvBlockSize; ++offset) {
-      if (static_cast<int32_t>(tree_slots.slots.size()) < num_nodes) {
-        tree_slots.slots.push_back(*block * kKvBlockSize + offset);
-      }
-    }
+  for (int32_t node = 0; node < num_nodes; ++node) {
+    if (node % kKvBlockSize == 0) tree_slots.blocks.push_back(*pool_.Allocate(Evict::kNo));
+    tree_slots.slots.push_back(tree_slots.blocks.back() * kKvBlockSize + node % kKvBlockSize);
   }
   return tree_slots;
 }
@@ -223,7 +224,7 @@ void Scheduler::KeepFree() {
   int32_t wanted = 0;
   for (const auto& sequence : running_) {
     const int32_t max_nodes = sequence->active->max_tree_nodes;
-    if (max_nodes > 0) wanted += NumBlocks(max_nodes) + 1;
+    if (max_nodes > 0) wanted += 1 + 2 * NumBlocks(max_nodes);  // for the root, the nodes, and a path of all of them
   }
   pool_.EvictUntilFree(std::min(wanted, pool_.num_blocks() / 4));
 }

@@ -60,7 +60,7 @@ class Scheduler {
   // Reserves room for the root of every running sequence. Preempts sequences if there is no room.
   void ReserveRoots(absl::Time now);
   // Reserves up to num_nodes slots for tree nodes, in blocks that GiveBack frees, and room in the block table for a
-  // path of up to `depth` tokens. Returns fewer slots or none if there are not enough free blocks.
+  // path of up to `depth` of these nodes. Returns fewer slots or none if there are not enough free blocks.
   struct TreeSlots {
     std::vector<int32_t> blocks;
     std::vector<int32_t> slots;

@@ -233,6 +233,20 @@ TEST_F(SchedulerTest, TreesTakeFreeBlocksOnlyAndGiveThemBack) {
   EXPECT_THAT(slots.slots, IsEmpty());
 }
 
+// The path's blocks and the nodes' blocks come from the same few that are free.
+TEST_F(SchedulerTest, AChainIsCutToTheBlocksThatAreFree) {
+  for (const auto& [num_blocks, num_slots] :
+       {std::pair(3, 0), {4, 0}, {5, kBlockTokens}, {6, kBlockTokens}, {7, 2 * kBlockTokens}}) {
+    Scheduler scheduler({.max_running = 1}, num_blocks);
+    Enqueue(scheduler, Request("a", 3));
+    ASSERT_THAT(Admit(scheduler), ElementsAre("a"));
+    Sequence& sequence = *scheduler.running()[0];
+    const Scheduler::TreeSlots slots = scheduler.ReserveTree(sequence, 2 * kBlockTokens, 2 * kBlockTokens);
+    EXPECT_THAT(slots.slots, SizeIs(num_slots)) << num_blocks;
+    EXPECT_GE(sequence.blocks.size() * kBlockTokens, sequence.size() + slots.slots.size());
+  }
+}
+
 TEST_F(SchedulerTest, ATreeEvictsNoCachedBlock) {
   Scheduler scheduler({.max_running = 1}, 4);
   LeaveThreeCachedBlocks(scheduler);
@@ -257,6 +271,33 @@ TEST_F(SchedulerTest, CachedBlocksAreEvictedForTheTreesThatRequestsMayHave) {
     scheduler.running()[0]->active->max_tree_nodes = max_tree_nodes;
     scheduler.KeepFree();
     EXPECT_EQ(scheduler.pool().num_free(), max_tree_nodes > 0 ? 1 : 0);  // at most a quarter of the blocks
+  }
+}
+
+// A chain of nodes needs the most, wherever in its block the sequence ends.
+TEST_F(SchedulerTest, EnoughCachedBlocksAreEvictedForTheLargestTree) {
+  constexpr int32_t kNumNodes = 2 * kBlockTokens;
+  for (int32_t num_tokens = 1; num_tokens <= kBlockTokens; ++num_tokens) {
+    Scheduler scheduler({.max_running = 1}, 40);
+    for (int i = 0; i < 12; ++i) {
+      Enqueue(scheduler, Request(std::string(1, static_cast<char>('a' + i)), 3));
+      ASSERT_EQ(Admit(scheduler).size(), 1);
+      Decode(*scheduler.running()[0], 1);
+      scheduler.CacheAndTrim(*scheduler.running()[0]);
+      scheduler.running()[0]->is_finished = true;
+      scheduler.RemoveFinished([](Sequence&) {});
+    }
+    GenerationRequest request = Request("z", 1);
+    request.prompt.resize(num_tokens);
+    Enqueue(scheduler, std::move(request));
+    ASSERT_EQ(Admit(scheduler).size(), 1);
+    Sequence& sequence = *scheduler.running()[0];
+    sequence.active->max_tree_nodes = kNumNodes;
+    scheduler.KeepFree();
+    ASSERT_GT(scheduler.pool().num_cached(), 0);
+    Decode(sequence, 1);
+    scheduler.ReserveRoots(At(2));
+    EXPECT_THAT(scheduler.ReserveTree(sequence, kNumNodes, kNumNodes).slots, SizeIs(kNumNodes)) << num_tokens;
   }
 }
 
