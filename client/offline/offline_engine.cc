@@ -2,6 +2,7 @@
 #include "client/offline/offline_engine.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -28,10 +29,15 @@ void Take(verifier::SampleOutput& output, Said& said, absl::Status& error) {
 
 }  // namespace
 
+void PrintNotes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::fprintf(stderr, "foretoken: warning: %s\n", note.c_str());
+}
+
 absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options) {
   FT_ASSIGN_OR_RETURN(model::OpenedModel opened, model::OpenModel({.directory = options.path,
                                                                    .backend = options.backend,
                                                                    .tensor_parallel = options.tensor_parallel}));
+  PrintNotes(opened.notes);
   FT_ASSIGN_OR_RETURN(model::ContextPlan context,
                       model::PlanContext({.max_context_tokens = options.max_context_tokens,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},

@@ -31,6 +31,9 @@ struct OfflineModel {
   std::optional<int32_t> max_context_tokens;  // as a verifier's; unset: what a verifier takes by default
 };
 
+// Writes to standard error what had to be decided about a checkpoint, as a server does to its log.
+void PrintNotes(const std::vector<std::string>& notes);
+
 // The model computes what it does on a verifier with the same longest context. K/V holds 32,768 tokens, which is less
 // than a verifier may have, so requests end there.
 absl::StatusOr<model::RunnableModel> LoadOffline(const OfflineModel& options);

@@ -67,6 +67,10 @@ absl::StatusOr<std::vector<TokenScore>> ScoreText(model::RunnableModel& model, a
         absl::StrCat("--window: expected ", kMinWindow, " to ", longest, " tokens, got ", window));
   }
   FT_ASSIGN_OR_RETURN(const Tokens tokens, Encode(model.tokenizer, text));
+  if (tokens.begin.size() >= static_cast<size_t>(window)) {
+    return absl::InvalidArgumentError(absl::StrCat("--window: expected more than the ", tokens.begin.size(),
+                                                   " tokens that begin every text, got ", window));
+  }
   const size_t num_own = window - tokens.begin.size();
   if (tokens.text.size() < num_own) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/offline/offline_engine.h"
 #include "client/offline/output_folder.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
@@ -305,12 +306,17 @@ absl::StatusOr<std::vector<std::string>> FindOtherFiles(const std::string& input
   return names;
 }
 
-absl::StatusOr<std::string> MakeConfig(const QuantizeOptions& options, std::span<const Item> items) {
+// `unties`: the checkpoint has a head of its own, whatever its configuration says.
+absl::StatusOr<std::string> MakeConfig(const QuantizeOptions& options, std::span<const Item> items, bool unties) {
   FT_ASSIGN_OR_RETURN(const std::string text, base::ReadFile(options.input + "/config.json"));
   FT_ASSIGN_OR_RETURN(Json config, base::ParseOrderedJson(text, options.input + "/config.json"));
   config.erase("compression_config");
   const auto text_config = config.find("text_config");
-  if (text_config != config.end() && text_config->is_object()) text_config->erase("quantization_config");
+  if (text_config != config.end() && text_config->is_object()) {
+    text_config->erase("quantization_config");
+    if (unties && text_config->contains("tie_word_embeddings")) (*text_config)["tie_word_embeddings"] = false;
+  }
+  if (unties) config["tie_word_embeddings"] = false;
   config["quantization_config"] = QuantizationConfigOf(options, items);
   return config.dump(2) + "\n";
 }
@@ -365,7 +371,9 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
   }
   FT_ASSIGN_OR_RETURN(model::ModelConfig config, model::LoadModelConfig(options.input));
   FT_ASSIGN_OR_RETURN(const weights::Checkpoint checkpoint, weights::Checkpoint::Open(options.input));
-  FT_RETURN_IF_ERROR(model::FitToCheckpoint(checkpoint, config).status());
+  const bool was_tied = config.tie_word_embeddings;
+  FT_ASSIGN_OR_RETURN(const std::vector<std::string> notes, model::FitToCheckpoint(checkpoint, config));
+  PrintNotes(notes);
   if (options.head_bits != 0 && config.tie_word_embeddings) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.input, ": --head_bits: its head is its embedding, which such checkpoints keep as it is; ",
@@ -374,7 +382,8 @@ absl::StatusOr<QuantizedSize> QuantizeCheckpoint(const QuantizeOptions& options,
   FT_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(checkpoint, config, options));
   // Writing the weights takes long, so faults of all other files are found before.
   FT_ASSIGN_OR_RETURN(const auto other_files, FindOtherFiles(options.input));
-  FT_ASSIGN_OR_RETURN(const std::string new_config, MakeConfig(options, items));
+  FT_ASSIGN_OR_RETURN(const std::string new_config,
+                      MakeConfig(options, items, was_tied && !config.tie_word_embeddings));
   FT_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(options.output));
   FT_ASSIGN_OR_RETURN(QuantizedSize size, WriteWeights(options, items, output, progress));
   size.num_bytes_before = static_cast<int64_t>(checkpoint.num_bytes());

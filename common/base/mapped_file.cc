@@ -42,8 +42,15 @@ struct OpenedFile {
 absl::StatusOr<OpenedFile> OpenRegular(const std::string& path) {
   // O_NONBLOCK is for a named pipe: without it open would wait for a writer, and the pipe could not be refused.
   OpenedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0);
-  if (file.fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   struct stat info;
+  if (file.fd < 0) {
+    const int error = errno;
+    // The cache of Hugging Face has links. A file that somebody meant to be there is not one that may be absent.
+    if (error == ENOENT && ::lstat(path.c_str(), &info) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(path, " is a link to a file that is not there"));
+    }
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot open ", path));
+  }
   if (::fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }

@@ -60,10 +60,12 @@ class Fp8Matrix : public kernels::StoredMatrix {
 std::optional<BlockSize> FindBlock(const StoredTensor& scales, const Shape& shape, const QuantizationConfig& config) {
   using Dims = std::vector<int64_t>;
   const int64_t num_outputs = shape[0], num_inputs = shape[1];
-  if (scales.shape.empty() || scales.shape == Dims{1} || scales.shape == Dims{1, 1}) {
+  Dims dims = scales.shape;
+  if (dims.size() == 4 && dims[1] == 1 && dims[3] == 1) dims = {dims[0], dims[2]};  // ModelOpt's FP8_PB_WO
+  if (dims.empty() || dims == Dims{1} || dims == Dims{1, 1}) {
     return BlockSize{.outputs = num_outputs, .inputs = num_inputs};
   }
-  if (scales.shape == Dims{num_outputs} || scales.shape == Dims{num_outputs, 1}) {
+  if (dims == Dims{num_outputs} || dims == Dims{num_outputs, 1}) {
     return BlockSize{.outputs = 1, .inputs = num_inputs};
   }
   std::vector<BlockSize> sizes = config.block_sizes;
@@ -72,7 +74,7 @@ std::optional<BlockSize> FindBlock(const StoredTensor& scales, const Shape& shap
   for (const BlockSize& size : sizes) {
     const Dims expected = {(num_outputs + size.outputs - 1) / size.outputs,
                            (num_inputs + size.inputs - 1) / size.inputs};
-    if (scales.shape == expected) return size;
+    if (dims == expected) return size;
   }
   return std::nullopt;
 }

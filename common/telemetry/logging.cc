@@ -9,10 +9,12 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "common/base/error_text.h"
 #include "nlohmann/json.hpp"
@@ -23,7 +25,8 @@
 namespace foretoken::telemetry {
 namespace {
 
-constexpr size_t kMaxFieldBytes = 256;  // of a text, which a client may have chosen
+constexpr size_t kMaxFieldBytes = 256;     // of a text, which a client may have chosen
+constexpr size_t kMaxMessageBytes = 8192;  // a file may have names of megabytes
 constexpr char kLoggerName[] = "foretoken";
 constexpr char kMembersFollow = '\x1e';  // the message is an event's members of a JSON object
 
@@ -33,11 +36,16 @@ std::string JsonText(absl::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
+std::string Cut(absl::string_view message) {
+  if (message.size() <= kMaxMessageBytes) return std::string(message);
+  return absl::StrCat(message.substr(0, kMaxMessageBytes), "... (", message.size(), " bytes)");
+}
+
 // A message as members of a JSON object. Only LogEvent writes the mark, because no other text can begin with it: texts
 // of others are quoted.
 std::string Members(absl::string_view message) {
   if (!message.empty() && message.front() == kMembersFollow) return std::string(message.substr(1));
-  return absl::StrCat("\"message\":", JsonText(message));
+  return absl::StrCat("\"message\":", JsonText(Cut(message)));
 }
 
 class JsonFormatter : public spdlog::formatter {
@@ -52,6 +60,17 @@ class JsonFormatter : public spdlog::formatter {
     line.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+// A message on one line of text: a name in a file may hold what looks like another line of the log.
+class OneLine : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& line) override {
+    const std::string text =
+        absl::StrReplaceAll(Cut({message.payload.data(), message.payload.size()}), {{"\n", "\\n"}, {"\r", "\\r"}});
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<spdlog::custom_flag_formatter> clone() const override { return std::make_unique<OneLine>(); }
 };
 
 std::string Shown(const std::string& text, bool in_json) {
@@ -95,7 +114,9 @@ absl::Status InitLogging(absl::string_view level, absl::string_view format) {
   if (writes_json) {
     logger->set_formatter(std::make_unique<JsonFormatter>());
   } else {
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %t %v", spdlog::pattern_time_type::utc);
+    auto formatter = std::make_unique<spdlog::pattern_formatter>(spdlog::pattern_time_type::utc);
+    formatter->add_flag<OneLine>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%eZ %^%l%$ %t %*");
+    logger->set_formatter(std::move(formatter));
   }
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::info);

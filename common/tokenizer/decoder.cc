@@ -54,6 +54,7 @@ absl::Status Decoder::AddStep(const JsonValue& step) {
   const bool is_stripping = num_stripped_ > 0;
   if (type == "Replace" && !byte_fallback_ && !fuse_ && !is_stripping) {
     FT_ASSIGN_OR_RETURN(ReplaceAll replace, ReplaceFromJson(step));
+    FT_RETURN_IF_ERROR(bounds_.Take(step, Growth(replace)));
     replaces_.push_back(std::move(replace));
   } else if (type == "ByteFallback" && !byte_fallback_ && !fuse_ && !is_stripping) {
     byte_fallback_ = true;

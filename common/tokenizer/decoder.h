@@ -59,6 +59,7 @@ class Decoder {
   Kind kind_ = Kind::kSteps;
   // For kSteps.
   std::vector<ReplaceAll> replaces_;
+  StepBounds bounds_;  // of them
   bool byte_fallback_ = false;
   bool fuse_ = false;
   std::string stripped_;  // one character

@@ -13,6 +13,8 @@
 namespace foretoken::tokenizer {
 namespace {
 
+constexpr double kNfcGrowth = 3;  // Unicode's bound for UTF-8
+
 // Applies a step to the ranges and to the text between them, one after another. `is_cut` says whether the step treats
 // what lies before a place and what lies behind it apart. A range shrinks until it ends at such places.
 RangedText ApplyApart(const RangedText& in, absl::FunctionRef<bool(size_t at)> is_cut,
@@ -83,6 +85,20 @@ absl::StatusOr<ReplaceAll> ReplaceFromJson(const JsonValue& step) {
   return replace;
 }
 
+absl::Status StepBounds::Take(const JsonValue& step, double growth) {
+  growth_ *= std::max(1.0, growth);
+  if (++num_steps_ > kMaxSteps) return step.Error(absl::StrCat("expected at most ", kMaxSteps, " steps"));
+  if (growth_ > kMaxGrowth) {
+    return step.Error(absl::StrCat("the steps could make a text ", growth_, " times as long: expected at most ",
+                                   kMaxGrowth, " times"));
+  }
+  return absl::OkStatus();
+}
+
+double Growth(const ReplaceAll& replace) {
+  return static_cast<double>(replace.content.size()) / static_cast<double>(replace.pattern.size());
+}
+
 std::string Apply(const ReplaceAll& replace, absl::string_view text) {
   return absl::StrReplaceAll(text, {{replace.pattern, replace.content}});
 }
@@ -90,15 +106,19 @@ std::string Apply(const ReplaceAll& replace, absl::string_view text) {
 absl::StatusOr<Normalizer> Normalizer::FromJson(const std::optional<JsonValue>& json) {
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> steps, JsonValue::Steps(json, "normalizers"));
   Normalizer normalizer;
+  StepBounds bounds;
   for (const JsonValue& step : steps) {
     FT_ASSIGN_OR_RETURN(const std::string type, step.StringMember("type"));
     if (type == "NFC") {
+      FT_RETURN_IF_ERROR(bounds.Take(step, kNfcGrowth));
       normalizer.steps_.emplace_back(Nfc{});
     } else if (type == "Prepend") {
       FT_ASSIGN_OR_RETURN(std::string prefix, InsertedText(step, "prepend"));
+      FT_RETURN_IF_ERROR(bounds.Take(step, 1));
       normalizer.steps_.emplace_back(Prepend{.prefix = std::move(prefix)});
     } else if (type == "Replace") {
       FT_ASSIGN_OR_RETURN(ReplaceAll replace, ReplaceFromJson(step));
+      FT_RETURN_IF_ERROR(bounds.Take(step, Growth(replace)));
       normalizer.steps_.emplace_back(std::move(replace));
     } else {
       return step.Error(

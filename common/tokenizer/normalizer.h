@@ -43,6 +43,21 @@ class Normalizer {
   std::vector<std::variant<Nfc, Prepend, ReplaceAll>> steps_;
 };
 
+// What the steps of a normalizer or a decoder may do together. They multiply, so a file could make a short text fill
+// all memory. Real files have two or three steps, each of which makes one character of another.
+class StepBounds {
+ public:
+  static constexpr int kMaxSteps = 64;
+  static constexpr double kMaxGrowth = 64;  // of a text's bytes
+  // INVALID_ARGUMENT, which names the step: it is one too many.
+  absl::Status Take(const JsonValue& step, double growth);
+
+ private:
+  int num_steps_ = 0;
+  double growth_ = 1;
+};
+double Growth(const ReplaceAll& replace);
+
 // Reads "pattern" {"String": ...} and "content" of a Replace step, in the form that normalizers and decoders share.
 absl::StatusOr<ReplaceAll> ReplaceFromJson(const JsonValue& step);
 std::string Apply(const ReplaceAll& replace, absl::string_view text);

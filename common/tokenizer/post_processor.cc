@@ -25,6 +25,14 @@ absl::StatusOr<std::vector<int32_t>> IdsOfPiece(const JsonValue& processor, cons
   return ids;
 }
 
+// Pieces can name one special token of many ids again and again. Real ones have one or two.
+absl::Status CheckSize(const JsonValue& at, const Surroundings& surroundings) {
+  constexpr size_t kMaxTokens = 64;
+  const size_t num_tokens = surroundings.before.size() + surroundings.after.size();
+  if (num_tokens <= kMaxTokens) return absl::OkStatus();
+  return at.Error(absl::StrCat("expected at most ", kMaxTokens, " tokens around a text, got more"));
+}
+
 absl::StatusOr<Surroundings> FromTemplate(const JsonValue& processor, const Vocabulary& vocabulary) {
   FT_ASSIGN_OR_RETURN(const JsonValue single, processor.Member("single"));
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> pieces, single.Elements());
@@ -41,6 +49,7 @@ absl::StatusOr<Surroundings> FromTemplate(const JsonValue& processor, const Voca
     FT_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, IdsOfPiece(processor, special, vocabulary));
     std::vector<int32_t>& side = text_seen ? surroundings.after : surroundings.before;
     side.insert(side.end(), ids.begin(), ids.end());
+    FT_RETURN_IF_ERROR(CheckSize(single, surroundings));
   }
   if (!text_seen) return single.Error("expected the text once, got it never");
   return surroundings;
@@ -77,6 +86,7 @@ absl::StatusOr<std::optional<Surroundings>> SurroundingsFromPostProcessor(
     // A later step goes around the tokens of earlier steps.
     all->before.insert(all->before.begin(), own.before.begin(), own.before.end());
     all->after.insert(all->after.end(), own.after.begin(), own.after.end());
+    FT_RETURN_IF_ERROR(CheckSize(step, *all));
   }
   return all;
 }

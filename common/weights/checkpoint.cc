@@ -36,9 +36,10 @@ std::optional<kernels::DType> WeightDType(absl::string_view stored) {
 
 std::vector<int64_t> Dims(const kernels::Shape& shape) { return {shape.dims.begin(), shape.dims.begin() + shape.rank}; }
 
+// Also if it is a link to a file that is not there.
 bool Exists(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
 }
 
 // Tensor name -> shard file name.

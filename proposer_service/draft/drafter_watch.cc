@@ -22,10 +22,10 @@ std::optional<std::string> DrafterWatch::Observe(uint64_t num_trials, uint64_t n
   if (has_judged_ || num_trials < kMinTrials) return std::nullopt;
   has_judged_ = true;
   if (static_cast<double>(num_hits) >= kMinHitRate * static_cast<double>(num_trials)) return std::nullopt;
-  std::string line =
-      absl::StrCat("the target took ", num_hits, " of ", num_trials,
-                   " tokens from the drafter's best four guesses; a head that fits its target gives more "
-                   "than half. Is it a head of another target?");
+  std::string line = absl::StrCat(
+      "the target took ", num_hits, " of ", num_trials,
+      " tokens from the drafter's best four guesses; a head that fits its target gives more "
+      "than half, unless requests allow few tokens or draw from far down. Is it a head of another target?");
   if (!layers_.empty()) {
     absl::StrAppend(&line, " It reads the inputs of layers ", absl::StrJoin(layers_, ","),
                     ". If its file means their outputs, start it with --feature_layers=", Shifted(layers_, 1),

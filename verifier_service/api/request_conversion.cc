@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -172,7 +173,8 @@ absl::Status ConvertLengths(const v1::StoppingOptions& options, int32_t room, St
   }
   out.max_tokens = room;
   if (options.has_max_tokens()) out.max_tokens = static_cast<int32_t>(std::min<uint32_t>(options.max_tokens(), room));
-  out.min_tokens = static_cast<int32_t>(std::min<uint32_t>(options.min_tokens(), out.max_tokens));
+  // Not cut to the room: before the end of the context nothing else may end the output.
+  out.min_tokens = static_cast<int32_t>(std::min<uint32_t>(options.min_tokens(), std::numeric_limits<int32_t>::max()));
   return absl::OkStatus();
 }
 

@@ -3,7 +3,7 @@
 // output and the nodes down to the row. The host makes them while an asynchronous device computes the forward pass.
 //
 // The mask also leaves out the tokens that the request bans, and before min_tokens those that end the output. Where
-// only the end may follow, it may come in spite of min_tokens.
+// only tokens that end it may follow, they may come in spite of min_tokens.
 // Shapes: a mask has ceil(V / 32) words.
 // Threads: the engine's.
 #pragma once

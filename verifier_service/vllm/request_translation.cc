@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "common/base/error_text.h"
 #include "common/base/json.h"
@@ -230,7 +231,9 @@ absl::Status InTheirWords(const absl::Status& error) {
   for (const auto& [ours, theirs] : kNames) {
     if (!absl::StartsWith(field, ours)) continue;
     absl::Status translated = base::WithReason(
-        rpc::InvalidField(absl::StrCat(theirs, field.substr(ours.size())), message.substr(prefix.size())),
+        rpc::InvalidField(absl::StrCat(theirs, field.substr(ours.size())),
+                          absl::StrReplaceAll(message.substr(prefix.size()),
+                                              {{"stopping.max_tokens", "sampling_params.max_tokens"}})),
         base::ReasonOf(error));
     return base::IsConfidential(error) ? base::Confidential(std::move(translated)) : translated;
   }

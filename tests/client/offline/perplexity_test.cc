@@ -14,6 +14,7 @@
 
 #include "client/offline/offline_engine.h"
 #include "client/offline/oracle_proposer.h"
+#include "common/base/json.h"
 #include "common/base/mapped_file.h"
 #include "common/weights/checkpoint.h"
 #include "tests/testing/models/random_checkpoint.h"
@@ -136,6 +137,23 @@ TEST(Perplexity, RefusesByName) {
     EXPECT_THAT(ScoreText(*model, "short", window).status().ToString(), HasSubstr("--window: expected 16 to"));
   }
   EXPECT_FALSE(ScoreText(*model, "\xff\xfe not UTF-8", 16).ok());
+}
+
+TEST(Perplexity, RefusesAWindowThatTheTokensBeforeATextFill) {
+  const testing::TempDir directory;
+  directory.CopyFrom(testing::SourcePath("deploy/demo/target"));
+  nlohmann::json tokenizer = base::ReadJson(directory.path() + "/tokenizer.json").value();
+  nlohmann::json pieces(16, {{"SpecialToken", {{"id", "t"}, {"type_id", 0}}}});
+  pieces.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+  tokenizer["post_processor"] = {{"type", "TemplateProcessing"},
+                                 {"single", pieces},
+                                 {"special_tokens", {{"t", {{"id", "t"}, {"ids", {0}}, {"tokens", {"t"}}}}}}};
+  std::filesystem::remove(directory.path() + "/tokenizer.json");
+  directory.Write("tokenizer.json", tokenizer.dump());
+  auto model = LoadOffline({.path = directory.path()});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(ScoreText(*model, Disorder(), 16).status().ToString(), HasSubstr("expected more than the 16 tokens"));
+  EXPECT_TRUE(ScoreText(*model, Disorder(), 17).ok());
 }
 
 }  // namespace

@@ -157,6 +157,21 @@ TEST(QuantizeCheckpoint, QuantisesTheHeadWithItsOwnBits) {
   EXPECT_FALSE(Logprobs(dir.path()).empty());
 }
 
+// Engines that trust the configuration would use the embedding as the head.
+TEST(QuantizeCheckpoint, SaysThatAHeadOfItsOwnIsNotTied) {
+  const testing::TempDir model, dir;
+  model.CopyFrom(DemoTarget());
+  const auto config = base::ReadJson(model.path() + "/config.json").value();
+  ASSERT_TRUE(config["tie_word_embeddings"]);
+  const int64_t vocab_size = config["vocab_size"], hidden_size = config["hidden_size"];
+  testing::AppendTensor(model.path(), "lm_head.weight", {vocab_size, hidden_size},
+                        std::string(2 * vocab_size * hidden_size, '\x3c'));
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(Quantize({.input = model.path(), .output = dir.path()}).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("tied"));
+  EXPECT_FALSE(base::ReadJson(dir.path() + "/config.json").value()["tie_word_embeddings"]);
+}
+
 TEST(QuantizeCheckpoint, QuantisesAQuantisedCheckpointAgain) {
   const testing::TempDir dir;
   const std::string eight = dir.path() + "/8", four = dir.path() + "/4";

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/testing/temp_dir.h"
@@ -37,8 +38,13 @@ TEST(ParseJson, CountsNoBracketsInsideStrings) {
 }
 
 TEST(ParseJson, NamesTheSourceOfTextThatIsNotJson) {
-  for (const char* text : {"", "{", "]", "]]:", "\"", "\"\\", "[1,]"}) {
-    EXPECT_EQ(ParseJson(text, "x.json").status(), absl::InvalidArgumentError("x.json: not valid JSON")) << text;
+  const std::pair<const char*, const char*> texts[] = {
+      {"", "1, byte 1"},   {"{", "1, byte 2"},    {"]", "1, byte 1"},    {"]]:", "1, byte 1"},
+      {"\"", "1, byte 2"}, {"\"\\", "1, byte 3"}, {"[1,]", "1, byte 4"}, {"{\n \"a\": 1\n \"b\"", "3, byte 4"}};
+  for (const auto& [text, place] : texts) {
+    EXPECT_EQ(ParseJson(text, "x.json").status(),
+              absl::InvalidArgumentError(absl::StrCat("x.json: not valid JSON from line ", place, " on")))
+        << text;
   }
 }
 

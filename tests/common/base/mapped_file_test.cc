@@ -75,6 +75,16 @@ TEST(ReadFile, ReadsTheWholeFile) {
   EXPECT_EQ(*ReadFile(dir.Write("a", std::string("x\0y", 3))), std::string("x\0y", 3));
 }
 
+// The cache of Hugging Face has links to files that may not have been downloaded. Optional files would count as absent.
+TEST(ReadFile, ALinkToNothingIsNoAbsentFile) {
+  const TempDir dir;
+  EXPECT_EQ(ReadFile(dir.path() + "/a").status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::create_symlink("nothing", dir.path() + "/a");
+  const absl::Status status = ReadFile(dir.path() + "/a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a is a link to a file that is not there"));
+}
+
 // To read a mapping of such a file would end the process.
 TEST(ReadFile, AFileMayBeRewrittenMeanwhile) {
   const TempDir dir;

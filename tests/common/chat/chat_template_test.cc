@@ -183,6 +183,29 @@ TEST(ChatTemplate, BoundsWorkMemoryAndDepth) {
   }
 }
 
+// A value that holds itself, or others a hundred thousand deep, would fill the stack.
+TEST(ChatTemplate, BoundsTheDepthOfValues) {
+  const Conversation conversation{.messages = OrderedJson::array({User("x")})};
+  const auto renders = [&](const std::string& source) { return Render(source, conversation).ok(); };
+  const std::string list = "{% set l = [] %}{% set _ = l.append(l) %}";
+  for (const char* use : {"{{ l }}", "{{ l | tojson }}", "{{ l | string }}", "{{ l ~ 'x' }}", "{{ [l, l] | sort }}",
+                          "{{ 'x' + (l | string) }}", "{{ l | join(',') }}"}) {
+    EXPECT_FALSE(renders(list + use)) << use;
+  }
+  EXPECT_TRUE(renders(list + "{{ l | length }}{{ l == l }}{{ l in [l] }}"));
+  EXPECT_FALSE(renders("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}"));
+  const auto deep = [](int depth) {
+    return absl::StrCat("{% set ns = namespace(x=[]) %}{% for i in range(", depth,
+                        ") %}{% set ns.x = [ns.x] %}{% endfor %}");
+  };
+  for (const char* use : {"{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string }}"}) {
+    EXPECT_TRUE(renders(deep(300) + use)) << use;
+    EXPECT_FALSE(renders(deep(90'000) + use)) << use;
+  }
+  EXPECT_TRUE(renders(deep(90'000) + "{{ ns.x == ns.x }}"));
+  EXPECT_FALSE(renders(deep(150'000)));  // too much work, and the values that there are end without a crash
+}
+
 // What published templates do for each tool or call. The time is quadratic in the length of the list.
 const char* const kGrowingLoops[] = {
     "{% set ns = namespace(s='') %}{% for t in tools %}{% set ns.s = ns.s + '\n' + (t | tojson) %}{% endfor %}{{ ns.s "

@@ -141,6 +141,16 @@ TEST_P(Formats, ReadEveryTensorButThoseOfActivations) {
 INSTANTIATE_TEST_SUITE_P(All, Formats, ::testing::ValuesIn(testing::QuantizedFormats()),
                          [](const auto& info) { return info.param.name; });
 
+TEST(Formats, ModelOptsScalesOfBlocksHaveTwoMoreDimensions) {
+  testing::RandomValues random(6);
+  QuantizedLayer layer = FormatOf("fp8_blocks").make(256, 384, random);
+  layer.tensors["weight_scale_inv"].shape = {2, 1, 3, 1};
+  const Stored stored(std::move(layer), FormatOf("fp8_blocks").config);
+  std::vector<float> values(256 * 384);
+  stored.weight.stored->ReadValues(0, 256, values.data());
+  EXPECT_EQ(FirstDifference(values, stored.layer.values), -1);
+}
+
 TEST(Formats, Fp8CodesThatAreNoNumberStayNoNumber) {
   testing::RandomValues random(5);
   QuantizedLayer layer = FormatOf("fp8_tensor").make(32, 64, random);

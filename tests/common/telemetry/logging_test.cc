@@ -2,9 +2,11 @@
 // Logs. If this test fails, a wrong log level is not refused, or a text of others breaks the lines.
 #include "common/telemetry/logging.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,6 +69,22 @@ TEST_F(Logging, ALongTextIsCut) {
   LogEvent(spdlog::level::info, "it ended", {{"id", std::string(10'000, 'x')}});
   const std::vector<nlohmann::json> lines = JsonLines(::testing::internal::GetCapturedStderr());
   EXPECT_EQ(lines.at(0)["id"].get<std::string>().size(), 256u);
+}
+
+// A file's names may have megabytes, and look like lines of the log.
+TEST_F(Logging, AMessageIsOneLineOfBoundedLength) {
+  const std::string message = absl::StrCat("a\nb\r", std::string(10'000, 'x'));
+  ASSERT_TRUE(InitLogging("info").ok());
+  ::testing::internal::CaptureStderr();
+  spdlog::info("{}", message);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr(" a\\nb\\rxxx"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1);
+  EXPECT_THAT(text, HasSubstr("x... (10004 bytes)\n"));
+  ASSERT_TRUE(InitLogging("info", "json").ok());
+  ::testing::internal::CaptureStderr();
+  spdlog::info("{}", message);
+  EXPECT_LT(::testing::internal::GetCapturedStderr().size(), 9000u);
 }
 
 // As the allocation calls it.

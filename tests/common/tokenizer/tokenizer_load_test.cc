@@ -139,6 +139,15 @@ TEST(Load, RefusesStepsThatInflateATextWithoutBound) {
                      {"normalizer.content", "at most 16 bytes", long_text});
   ExpectPatchRefused("llama2", {{"normalizer", {{"type", "Prepend"}, {"prepend", long_text}}}},
                      {"normalizer.prepend", "at most 16 bytes", long_text});
+  const json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaa"}};
+  const json many(4, doubles), same(65, {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "b"}});
+  const auto normalizers = [](const json& steps) {
+    return json{{"normalizer", {{"type", "Sequence"}, {"normalizers", steps}}}};
+  };
+  ExpectPatchRefused("llama2", normalizers(many), {"normalizers[3]", "81 times as long: expected at most 64"});
+  ExpectPatchRefused("llama2", normalizers(same), {"normalizers[64]", "expected at most 64 steps"});
+  ExpectPatchRefused("llama2", {{"decoder", {{"type", "Sequence"}, {"decoders", many}}}},
+                     {"decoders[3]", "81 times as long: expected at most 64"});
 }
 
 TEST(Load, RefusesPatternsThatItCannotRun) {
@@ -244,6 +253,9 @@ TEST(Load, RefusesTemplatesThatMakeNoSense) {
   ExpectPatchRefused("llama2", single({other, text}), {"post_processor.special_tokens", "<other>"});
   ExpectPatchRefused("llama2", {{"post_processor", {{"special_tokens", {{"<s>", {{"ids", {99999}}}}}}}}},
                      {"ids[0]", "the id of a token, got 99999"});
+  json long_list = json::array({text});
+  for (int i = 0; i < 65; ++i) long_list.push_back(bos);
+  ExpectPatchRefused("llama2", single(long_list), {"post_processor.single", "at most 64 tokens around a text"});
 }
 
 // The file's text with a vocabulary of only its first tokens, so that damage hits all other parts.

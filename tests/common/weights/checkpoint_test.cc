@@ -164,6 +164,12 @@ TEST(Checkpoint, EmptyDirectoryIsNotFound) {
   EXPECT_THAT(status.ToString(), AllOf(HasSubstr(dir.path()), HasSubstr("neither model.safetensors nor")));
 }
 
+TEST(Checkpoint, ALinkToNothingIsNamed) {
+  const TempDir dir;
+  std::filesystem::create_symlink("../../blobs/x", dir.path() + "/model.safetensors");
+  EXPECT_THAT(Checkpoint::Open(dir.path()).status().ToString(), HasSubstr("is a link to a file that is not there"));
+}
+
 TEST(Checkpoint, DamagedSingleFileIsRefusedByName) {
   const TempDir dir;
   const std::string path = dir.Write("model.safetensors", "short");

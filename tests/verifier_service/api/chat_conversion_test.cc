@@ -116,7 +116,7 @@ TEST(ChatConversion, NamesTheField) {
   EXPECT_EQ(Error(R"(chat { messages { role: "user" fields_json: "[]" } })"),
             "chat.messages[0].fields_json: expected a JSON object, got another value");
   EXPECT_EQ(Error(R"(chat { messages { role: "user" fields_json: "{" } })"),
-            "chat.messages[0].fields_json: not valid JSON");
+            "chat.messages[0].fields_json: not valid JSON from line 1, byte 2 on");
   EXPECT_EQ(Error(R"(chat { messages { role: "user" fields_json: '{"role": "system"}' } })"),
             "chat.messages[0].fields_json: expected no \"role\", because role is set");
   EXPECT_EQ(Error(R"(chat { messages { role: "user" content: "x" fields_json: '{"content": "y"}' } })"),
@@ -191,7 +191,7 @@ TEST(ChatConversion, RefusesDeepJsonAndInvalidUtf8) {
   message.set_fields_json("{\"note\": " + deep + "}");
   EXPECT_EQ(Error(request), "chat.messages[0].fields_json: expected JSON of at most 64 nested levels, got more");
   message.set_fields_json("{\"note\": \"\xff\"}");
-  EXPECT_EQ(Error(request), "chat.messages[0].fields_json: not valid JSON");
+  EXPECT_EQ(Error(request), "chat.messages[0].fields_json: not valid JSON from line 1, byte 11 on");
   message.clear_fields_json();
   request.mutable_chat()->set_tools_json(deep);
   EXPECT_EQ(Error(request), "chat.tools_json: expected JSON of at most 64 nested levels, got more");

@@ -196,6 +196,9 @@ TEST(InTheirWords, RenamesFields) {
     EXPECT_EQ(renamed.message(), absl::StrCat(theirs, ": expected 1, got 2"));
     EXPECT_EQ(rpc::FieldOf(renamed), theirs);
   }
+  EXPECT_EQ(InTheirWords(rpc::InvalidField("stopping.min_tokens", "expected at most stopping.max_tokens, 8, got 9"))
+                .message(),
+            "sampling_params.min_tokens: expected at most sampling_params.max_tokens, 8, got 9");
   const absl::Status other = absl::NotFoundError("model: expected \"demo\"");
   EXPECT_EQ(InTheirWords(other), other);
   const absl::Status costly = InTheirWords(base::Confidential(
