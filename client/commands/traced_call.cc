@@ -22,9 +22,8 @@ absl::StatusOr<std::unique_ptr<TracedCall>> TracedCall::FromFlags() {
   FT_ASSIGN_OR_RETURN(const std::string target, TargetFromFlags());
   trace.reset(new TracedCall());
   trace->process_ = tracing::ProcessTracing::Start("foretoken-client", trace->metrics_);
-  trace->tracer_ =
-      tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
-                      [process = trace->process_.get()](const tracing::Span& span) { process->Export(span); });
+  trace->tracer_ = tracing::Tracer(tracing::Sampler(), base::SystemRandomBits,
+                                   [process = trace->process_.get()](tracing::Span span) { process->Export(span); });
   const std::string rpc = absl::StrCat(v1::GenerationService::service_full_name(), "/Generate");
   trace->call_ = trace->tracer_.Begin({.name = rpc, .kind = tracing::SpanKind::kClient, .begin = trace->clock_.Now()});
   trace->call_.attributes = tracing::RpcAttributes({.method = rpc, .server = target});

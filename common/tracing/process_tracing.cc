@@ -53,14 +53,14 @@ std::unique_ptr<ProcessTracing> ProcessTracing::Start(const std::string& service
   if (SendBatch send = MakeSender(settings); send != nullptr) {
     tracing->exporter_ = std::make_unique<SpanExporter>(settings, std::move(send), base::SystemRandomBits, metrics);
     tracing->tracer_ = Tracer(settings.sampler, base::SystemRandomBits,
-                              [process = tracing.get()](const Span& span) { process->Export(span); });
+                              [process = tracing.get()](Span span) { process->Export(std::move(span)); });
   }
   if (!settings.propagates) tracing->tracer_.StopPropagation();
   return tracing;
 }
 
-void ProcessTracing::Export(const Span& span) {
-  if (exporter_ != nullptr) exporter_->Add(span);
+void ProcessTracing::Export(Span span) {
+  if (exporter_ != nullptr) exporter_->Add(std::move(span));
 }
 
 }  // namespace foretoken::tracing

@@ -23,7 +23,7 @@ class ProcessTracing {
   // Lives as long as the object, and nobody may use a copy of it for longer.
   const Tracer& tracer() const { return tracer_; }
   // Sends a span that another tracer made. Drops it if no variable says where spans go.
-  void Export(const Span& span);
+  void Export(Span span);
 
  private:
   ProcessTracing() = default;

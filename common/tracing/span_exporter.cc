@@ -21,7 +21,7 @@ constexpr double kPauseGrowth = 1.5;
 constexpr double kJitter = 0.2;           // a pause is up to this part shorter or longer
 constexpr size_t kMaxMessageBytes = 200;  // of a collector, in the log
 
-// How many spans fit into a request, at least one.
+// How many encoded spans fit into a request, at least one.
 size_t NumThatFit(std::span<const std::string> spans) {
   size_t num = 0, num_bytes = 0;
   for (; num < spans.size(); ++num) {
@@ -60,17 +60,13 @@ SpanExporter::~SpanExporter() {
   thread_.join();
 }
 
-bool SpanExporter::IsFull() const {
+void SpanExporter::Add(Span span) {
   const std::lock_guard lock(mutex_);
-  return queue_.size() >= settings_.batch.max_queued_spans;
-}
-
-void SpanExporter::Add(const Span& span) {
-  if (IsFull()) return metrics_.queue_full.Increment();  // before it encodes what nobody gets
-  std::string encoded = EncodeSpan(span, settings_.limits);
-  const std::lock_guard lock(mutex_);
-  if (queue_.size() >= settings_.batch.max_queued_spans) return metrics_.queue_full.Increment();
-  queue_.push_back(std::move(encoded));
+  if (queue_.size() >= settings_.batch.max_queued_spans) {
+    metrics_.queue_full.Increment();
+    return;
+  }
+  queue_.push_back(std::move(span));
   metrics_.queued.Increment();
   // The thread waits for the first span, and then for a whole batch.
   if (queue_.size() == 1 || queue_.size() == settings_.batch.max_batch_spans) changed_.notify_one();
@@ -78,28 +74,36 @@ void SpanExporter::Add(const Span& span) {
 
 void SpanExporter::Run() {
   while (true) {
-    std::vector<std::string> batch = TakeBatch();
+    const std::vector<Span> batch = TakeBatch();
     if (batch.empty()) return;
-    for (std::span<std::string> rest = batch; !rest.empty();) {
-      const size_t num_spans = NumThatFit(rest);
-      Account(SendWithRetries(MakeRequest(rest.first(num_spans), settings_.resource)), num_spans);
-      rest = rest.subspan(num_spans);
-    }
+    Export(batch);
   }
 }
 
 // Empty: the exporter ends, and nothing is left.
-std::vector<std::string> SpanExporter::TakeBatch() {
+std::vector<Span> SpanExporter::TakeBatch() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !queue_.empty() || flush_deadline_; });
   WaitAtMost(settings_.batch.delay, changed_, lock,
              [this] { return queue_.size() >= settings_.batch.max_batch_spans || flush_deadline_; });
   const size_t num_taken = std::min(queue_.size(), settings_.batch.max_batch_spans);
   const auto end = queue_.begin() + static_cast<ptrdiff_t>(num_taken);
-  std::vector<std::string> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  std::vector<Span> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
   queue_.erase(queue_.begin(), end);
   metrics_.queued.Decrement(static_cast<double>(num_taken));
   return batch;
+}
+
+void SpanExporter::Export(std::span<const Span> batch) {
+  if (SteadyNow() >= Deadline()) return Account(NoTimeLeft(), batch.size());  // before it encodes what nobody gets
+  std::vector<std::string> encoded;
+  encoded.reserve(batch.size());
+  for (const Span& span : batch) encoded.push_back(EncodeSpan(span, settings_.limits));
+  for (std::span<std::string> rest = encoded; !rest.empty();) {
+    const size_t num_spans = NumThatFit(rest);
+    Account(SendWithRetries(MakeRequest(rest.first(num_spans), settings_.resource)), num_spans);
+    rest = rest.subspan(num_spans);
+  }
 }
 
 // One line when a trouble begins: a collector that is down for a day would otherwise fill the log. One whose troubles

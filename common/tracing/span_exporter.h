@@ -4,7 +4,7 @@
 //
 //   FT_ASSIGN_OR_RETURN(SendBatch send, MakeGrpcSender(settings.endpoint));
 //   SpanExporter exporter(settings, std::move(send), base::SystemRandomBits, metrics);
-//   exporter.Add(span);
+//   exporter.Add(std::move(span));
 //
 // A batch leaves when it is full, or after the delay. Collectors take 4 MiB, so a batch of many bytes leaves in parts.
 // While a batch is sent, the next one waits. A batch that the collector cannot take now is sent again, at most four
@@ -24,6 +24,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,13 +80,12 @@ class SpanExporter {
   SpanExporter(Settings settings, SendBatch send, std::function<uint64_t()> random_bits, telemetry::Metrics& metrics);
   ~SpanExporter();
 
-  // Encodes the span on the caller's thread, where its memory is at hand.
-  void Add(const Span& span);
+  void Add(Span span);
 
  private:
   void Run();
-  bool IsFull() const;
-  std::vector<std::string> TakeBatch();
+  std::vector<Span> TakeBatch();
+  void Export(std::span<const Span> batch);
   void Account(const SendResult& result, size_t num_spans);
   SendResult SendWithRetries(const otlp::ExportTraceServiceRequest& request);
   // Returns false if the exporter ends meanwhile.
@@ -104,7 +104,7 @@ class SpanExporter {
   // deadline.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::string> queue_;             // encoded spans
+  std::deque<Span> queue_;
   std::optional<absl::Time> flush_deadline_;  // set: the exporter ends
   std::thread thread_;
 };

@@ -56,7 +56,7 @@ Span Tracer::BeginChild(const Span& parent, std::string name, absl::Time begin) 
 void Tracer::End(Span span, absl::Time end) const {
   if (!IsRecorded(span)) return;
   span.end = end;
-  take_(span);
+  take_(std::move(span));
 }
 
 }  // namespace foretoken::tracing

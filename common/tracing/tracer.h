@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the spans of one process.
 //
-//   Tracer tracer(settings, base::SystemRandomBits, [&](const Span& span) { exporter.Add(span); });
+//   Tracer tracer(settings, base::SystemRandomBits, [&](Span span) { exporter.Add(std::move(span)); });
 //   Span call = tracer.Begin({.name = "foretoken.v1.GenerationService/Generate", .kind = SpanKind::kServer,
 //                             .remote_parent = caller});
 //   Span queue = tracer.BeginChild(call, "queue");
@@ -37,7 +37,7 @@ struct BeginArgs {
 
 class Tracer {
  public:
-  using TakeSpan = std::function<void(const Span& span)>;
+  using TakeSpan = std::function<void(Span span)>;
 
   // Records no span.
   Tracer() = default;
