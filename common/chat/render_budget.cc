@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/chat/render_budget.h"
 
+#include <algorithm>
 #include <stdexcept>
 
-#include "jinja/utils.h"
+#include "jinja/value.h"
 
 namespace foretoken::chat {
 namespace {
@@ -14,7 +15,12 @@ thread_local RenderBudget* current_budget = nullptr;
 }  // namespace
 
 RenderBudget::RenderBudget(size_t max_bytes) : max_bytes_(max_bytes) { current_budget = this; }
-RenderBudget::~RenderBudget() { current_budget = nullptr; }
+RenderBudget::~RenderBudget() {
+  current_budget = nullptr;
+  for (const std::weak_ptr<jinja::value_t>& made : made_) {
+    if (const std::shared_ptr<jinja::value_t> value = made.lock()) value->drop_members();
+  }
+}
 
 void RenderBudget::Charge(size_t num_bytes) {
   num_bytes_ += num_bytes;
@@ -28,6 +34,13 @@ void RenderBudget::Enter() {
   ++depth_;
 }
 
+void RenderBudget::Remember(const std::shared_ptr<jinja::value_t>& made) {
+  made_.push_back(made);
+  if (made_.size() < forgets_at_) return;
+  std::erase_if(made_, [](const std::weak_ptr<jinja::value_t>& value) { return value.expired(); });
+  forgets_at_ = std::max(forgets_at_, 2 * made_.size());
+}
+
 }  // namespace foretoken::chat
 
 // What the patched engine calls.
@@ -39,6 +52,10 @@ void charge(size_t num_bytes) {
 
 void enter_statement() {
   if (foretoken::chat::current_budget != nullptr) foretoken::chat::current_budget->Enter();
+}
+
+void remember(const std::shared_ptr<value_t>& made) {
+  if (foretoken::chat::current_budget != nullptr) foretoken::chat::current_budget->Remember(made);
 }
 
 void leave_statement() noexcept {

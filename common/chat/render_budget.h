@@ -13,6 +13,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace jinja {
+struct value_t;
+}
 
 namespace foretoken::chat {
 
@@ -25,6 +31,8 @@ inline constexpr int kMaxRenderDepth = 400;
 class RenderBudget {
  public:
   explicit RenderBudget(size_t max_bytes = kMaxRenderBytes);
+  // Takes apart the lists and objects that are still there: they hold themselves, or each other. So all other values of
+  // the render must have gone before.
   ~RenderBudget();
   RenderBudget(const RenderBudget&) = delete;
   RenderBudget& operator=(const RenderBudget&) = delete;
@@ -36,11 +44,14 @@ class RenderBudget {
   void Charge(size_t num_bytes);
   void Enter();
   void Leave() { --depth_; }
+  void Remember(const std::shared_ptr<jinja::value_t>& made);
 
  private:
   const size_t max_bytes_;
   size_t num_bytes_ = 0;
   int depth_ = 0;
+  std::vector<std::weak_ptr<jinja::value_t>> made_;  // lists and objects; most of them have gone
+  size_t forgets_at_ = 1024;                         // with so many, those that have gone are forgotten
   bool is_exhausted_ = false;
 };
 
