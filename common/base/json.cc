@@ -86,36 +86,32 @@ class NameCheck : public nlohmann::json_sax<nlohmann::json> {
   std::optional<std::string> repeated_;
 };
 
-// Parses once more, for the place.
 template <typename Json>
-absl::Status NotJson(absl::string_view text, absl::string_view source) {
-  size_t at = text.size();
+absl::StatusOr<Json> Parse(absl::string_view text, absl::string_view source) {
   try {
-    Json::parse(text.begin(), text.end()).clear();
-  } catch (const nlohmann::json::exception& error) {
-    if (const auto* place = dynamic_cast<const nlohmann::json::parse_error*>(&error)) at = place->byte;
+    return Json::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::parse_error& error) {
+    const absl::string_view before = text.substr(0, error.byte == 0 ? 0 : error.byte - 1);
+    const size_t line_begin = before.rfind('\n') + 1;
+    return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON from line ",
+                                                   std::ranges::count(before, '\n') + 1, ", byte ",
+                                                   before.size() - line_begin + 1, " on"));
+  } catch (const nlohmann::json::exception&) {  // a number beyond all doubles
+    return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
   }
-  const absl::string_view before = text.substr(0, at == 0 ? 0 : at - 1);
-  return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON from line ",
-                                                 std::ranges::count(before, '\n') + 1, ", byte ",
-                                                 before.size() - (before.rfind('\n') + 1) + 1, " on"));
 }
 
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view source) {
   FT_RETURN_IF_ERROR(CheckShape(text, source, kAnyNames));
-  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return NotJson<decltype(json)>(text, source);
-  return json;
+  return Parse<nlohmann::json>(text, source);
 }
 
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, absl::string_view source,
                                                         int max_names) {
   FT_RETURN_IF_ERROR(CheckShape(text, source, max_names));
-  auto json = nlohmann::ordered_json::parse(text.begin(), text.end(), /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return NotJson<decltype(json)>(text, source);
-  return json;
+  return Parse<nlohmann::ordered_json>(text, source);
 }
 
 size_t CountJsonValues(absl::string_view text) {

@@ -36,9 +36,9 @@ void RenderBudget::Enter() {
 
 void RenderBudget::Remember(const std::shared_ptr<jinja::value_t>& made) {
   made_.push_back(made);
-  if (made_.size() < forgets_at_) return;
+  if (made_.size() < max_made_) return;
   std::erase_if(made_, [](const std::weak_ptr<jinja::value_t>& value) { return value.expired(); });
-  forgets_at_ = std::max(forgets_at_, 2 * made_.size());
+  max_made_ = std::max(max_made_, 2 * made_.size());
 }
 
 }  // namespace foretoken::chat

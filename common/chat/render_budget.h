@@ -51,7 +51,7 @@ class RenderBudget {
   size_t num_bytes_ = 0;
   int depth_ = 0;
   std::vector<std::weak_ptr<jinja::value_t>> made_;  // lists and objects; most of them have gone
-  size_t forgets_at_ = 1024;                         // with so many, those that have gone are forgotten
+  size_t max_made_ = 1024;                           // with more entries, the expired ones are removed
   bool is_exhausted_ = false;
 };
 

@@ -28,11 +28,13 @@ namespace foretoken::rpc {
 namespace {
 
 // Bounds on what one connection can cost before a service sees anything of it.
-constexpr int kMaxStreamsPerConnection = 1024;      // a client's further calls wait at the client
-constexpr int kMaxHealthStreamsPerConnection = 16;  // a probe has one
-// Of one call. More ends all calls of the connection, which a proxy shares among its clients: this is more than proxies
-// let pass by default.
-constexpr int kMaxMetadataBytes = 64 << 10;
+struct ConnectionBounds {
+  int max_streams = 1024;  // a client's further calls wait at the client
+  // Of one call. More ends all calls of the connection, which a proxy shares among its clients: this is more than
+  // proxies let pass by default.
+  int max_metadata_bytes = 64 << 10;
+};
+constexpr ConnectionBounds kHealthBounds = {.max_streams = 16, .max_metadata_bytes = 16 << 10};  // a probe has one call
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 // Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and
@@ -46,12 +48,11 @@ void RaiseDescriptorLimit() {
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
 
-void Configure(const ServerOptions& options, grpc::ServerBuilder& builder,
-               int max_streams_per_connection = kMaxStreamsPerConnection) {
+void Configure(const ServerOptions& options, grpc::ServerBuilder& builder, const ConnectionBounds& bounds = {}) {
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   for (const auto& [name, value] : kNoCompression) builder.AddChannelArgument(name, value);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_streams_per_connection);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, bounds.max_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, bounds.max_metadata_bytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(kHandshakeTimeout));
   builder.SetResourceQuota(grpc::ResourceQuota("foretoken").Resize(options.max_memory_bytes));
   // Otherwise two servers on one port would each get some of the connections; the second server must fail instead.
@@ -113,8 +114,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Open(const ServerOptions& option
   Port health;
   if (const std::string& address = options.security.health_address; !address.empty()) {
     grpc::ServerBuilder health_builder;
-    Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder,
-              kMaxHealthStreamsPerConnection);
+    Configure({.max_receive_bytes = 1 << 10, .max_memory_bytes = size_t{16} << 20}, health_builder, kHealthBounds);
     FT_ASSIGN_OR_RETURN(health,
                         OpenPort("health_listen", address, grpc::InsecureServerCredentials(), {}, health_builder));
   }

@@ -29,6 +29,7 @@ std::optional<char> ByteOf(absl::string_view spelling) {
 absl::StatusOr<Decoder> Decoder::FromJson(const JsonValue& json) {
   FT_ASSIGN_OR_RETURN(const std::vector<JsonValue> steps, JsonValue::Steps(json, "decoders"));
   Decoder decoder;
+  StepBounds bounds;
   for (const JsonValue& step : steps) {
     FT_ASSIGN_OR_RETURN(const std::string type, step.StringMember("type"));
     const bool stands_alone = type == "ByteLevel" || type == "Metaspace";
@@ -43,18 +44,18 @@ absl::StatusOr<Decoder> Decoder::FromJson(const JsonValue& json) {
       FT_ASSIGN_OR_RETURN(const PrependScheme scheme, PrependSchemeFromJson(step));
       decoder.drop_first_space_ = scheme != PrependScheme::kNever;
     } else {
-      FT_RETURN_IF_ERROR(decoder.AddStep(step));
+      FT_RETURN_IF_ERROR(decoder.AddStep(step, bounds));
     }
   }
   return decoder;
 }
 
-absl::Status Decoder::AddStep(const JsonValue& step) {
+absl::Status Decoder::AddStep(const JsonValue& step, StepBounds& bounds) {
   FT_ASSIGN_OR_RETURN(const std::string type, step.StringMember("type"));
   const bool is_stripping = num_stripped_ > 0;
   if (type == "Replace" && !byte_fallback_ && !fuse_ && !is_stripping) {
     FT_ASSIGN_OR_RETURN(ReplaceAll replace, ReplaceFromJson(step));
-    FT_RETURN_IF_ERROR(bounds_.Take(step, Growth(replace)));
+    FT_RETURN_IF_ERROR(bounds.Take(step, Growth(replace)));
     replaces_.push_back(std::move(replace));
   } else if (type == "ByteFallback" && !byte_fallback_ && !fuse_ && !is_stripping) {
     byte_fallback_ = true;

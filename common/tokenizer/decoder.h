@@ -53,13 +53,12 @@ class Decoder {
  private:
   enum class Kind { kByteLevel, kSteps, kMetaspace };
 
-  absl::Status AddStep(const JsonValue& step);
+  absl::Status AddStep(const JsonValue& step, StepBounds& bounds);
   void Strip(DecodeState& state, std::string& out, size_t from) const;
 
   Kind kind_ = Kind::kSteps;
   // For kSteps.
   std::vector<ReplaceAll> replaces_;
-  StepBounds bounds_;  // of them
   bool byte_fallback_ = false;
   bool fuse_ = false;
   std::string stripped_;  // one character

@@ -44,7 +44,7 @@ class Normalizer {
 };
 
 // What the steps of a normalizer or a decoder may do together. They multiply, so a file could make a short text fill
-// all memory. Real files have two or three steps, each of which makes one character of another.
+// all memory. Real files have two or three steps, each of which replaces one character by another.
 class StepBounds {
  public:
   static constexpr int kMaxSteps = 64;
