@@ -10,6 +10,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/host_port.h"
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/base/termination_signals.h"
@@ -128,7 +129,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
   loading.reset();  // from here on a signal begins a drain
   server->SetServing(true);
   spdlog::info("proposing by {}", absl::GetFlag(FLAGS_method));
-  std::printf("listening on %s:%d\n", listen.substr(0, listen.rfind(':')).c_str(), server->port());
+  std::printf("listening on %s:%d\n", std::string(base::HostOf(listen)).c_str(), server->port());
   std::fflush(stdout);
   server->ServeUntilSignal([&] {
     spdlog::info("streams end; calls that do not end by themselves get {}",

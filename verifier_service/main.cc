@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/host_port.h"
 #include "common/base/standard_streams.h"
 #include "common/base/status_macros.h"
 #include "common/base/system_random.h"
@@ -339,8 +340,7 @@ absl::Status Run(const std::vector<std::string>& arguments) {
                                .tracer = tracing->tracer(),
                                .progress = [&progress](size_t done, size_t all) { progress.Show(done, all); }}));
   loading.reset();  // from here on a signal begins a drain
-  const std::string host = config.listen_address.substr(0, config.listen_address.rfind(':'));
-  std::printf("listening on %s:%d\n", host.c_str(), verifier->port());
+  std::printf("listening on %s:%d\n", std::string(base::HostOf(config.listen_address)).c_str(), verifier->port());
   std::fflush(stdout);
   verifier->ServeUntilSignal();
   return absl::OkStatus();

@@ -6,8 +6,23 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace foretoken::base {
+
+// The host of HOST:PORT or HOST. An IPv6 address keeps its brackets, and has no port without them.
+inline absl::string_view HostOf(absl::string_view host_port) {
+  const size_t colon = host_port.rfind(':');
+  const bool has_port =
+      colon != absl::string_view::npos && (colon == host_port.find(':') || host_port[colon - 1] == ']');
+  return has_port ? host_port.substr(0, colon) : host_port;
+}
+
+// [::1] -> ::1
+inline absl::string_view WithoutBrackets(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return host;
+}
 
 // The port of HOST:PORT, 0 to 65535; unset: there is none. Libraries that resolve addresses take a larger number modulo
 // 65,536.

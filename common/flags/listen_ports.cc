@@ -10,14 +10,13 @@
 namespace foretoken::flags {
 namespace {
 
-absl::string_view HostOf(absl::string_view address) { return address.substr(0, address.rfind(':')); }
-
 bool IsAllAddresses(absl::string_view host) { return host.empty() || host == "0.0.0.0" || host == "[::]"; }
 
 bool Clash(absl::string_view a, absl::string_view b) {
   const std::optional<int32_t> port = base::PortOf(a);
   if (port.value_or(0) == 0 || port != base::PortOf(b)) return false;
-  return HostOf(a) == HostOf(b) || IsAllAddresses(HostOf(a)) || IsAllAddresses(HostOf(b));
+  const absl::string_view host_a = base::HostOf(a), host_b = base::HostOf(b);
+  return host_a == host_b || IsAllAddresses(host_a) || IsAllAddresses(host_b);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/rpc/server.h"
 
+#include <malloc.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -36,6 +37,11 @@ struct ConnectionBounds {
 };
 constexpr ConnectionBounds kHealthBounds = {.max_streams = 16, .max_metadata_bytes = 16 << 10};  // a probe has one call
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+
+// Ended calls leave holes in the heap: gigabytes after a connection that opens and resets calls without end, or sends
+// much metadata, and many after the JSON of a large conversation. The allocator would keep them for good, and a control
+// group would count them. To give them back takes 0.1 ms where there are few, and 17 ms for one conversation at most.
+constexpr absl::Duration kTrimPeriod = absl::Seconds(2);
 
 // Every connection takes a descriptor, and gRPC 1.51 never accepts another connection once none is left. Shells and
 // service managers often set the soft limit to 1,024 and leave the hard one much higher.
@@ -144,7 +150,8 @@ Server::Server(Port main, Port health, std::vector<std::string> service_names, a
     : main_(std::move(main)),
       health_(std::move(health)),
       service_names_(std::move(service_names)),
-      drain_grace_(drain_grace) {}
+      drain_grace_(drain_grace),
+      heap_trim_(kTrimPeriod, [] { malloc_trim(0); }) {}
 
 Server::~Server() {
   main_.server->Shutdown(absl::ToChronoTime(absl::Now()));

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/periodic_task.h"
 #include "common/rpc/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -112,6 +113,7 @@ class Server {
   Port health_;
   std::vector<std::string> service_names_;  // with a health of their own
   absl::Duration drain_grace_;
+  base::PeriodicTask heap_trim_;
 };
 
 }  // namespace foretoken::rpc

@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/base/error_text.h"
+#include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 #include "common/base/steady_clock.h"
 #include "common/telemetry/line_limit.h"
@@ -57,14 +57,8 @@ std::set<std::string> NamesOf(const X509& certificate) {
   return names;
 }
 
-// HOST of HOST, HOST:PORT, [HOST] or [HOST]:PORT.
-std::string HostOf(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  const bool has_port = colon != absl::string_view::npos && (colon == address.find(':') || address[colon - 1] == ']');
-  if (has_port) address = address.substr(0, colon);
-  if (absl::ConsumePrefix(&address, "[")) absl::ConsumeSuffix(&address, "]");
-  return std::string(address);
-}
+// A name, or an address without brackets.
+std::string HostOf(absl::string_view address) { return std::string(base::WithoutBrackets(base::HostOf(address))); }
 
 // Whether the certificate is of this host, a name or an IP address. gRPC's own check ends a certificate's names at
 // their first NUL byte.

@@ -90,13 +90,9 @@ std::vector<Acceptor> Listen(asio::io_context& context, const std::string& host,
 }
 
 std::vector<Acceptor> Listen(asio::io_context& context, const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  if (host != "[::]" && host != "0.0.0.0") {
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    return Listen(context, host, port);
-  }
+  const absl::string_view host = base::HostOf(address);
+  const std::string port = address.substr(address.rfind(':') + 1);
+  if (host != "[::]" && host != "0.0.0.0") return Listen(context, std::string(base::WithoutBrackets(host)), port);
   try {
     return Listen(context, "::", port);
   } catch (const boost::system::system_error& error) {

@@ -68,6 +68,23 @@ TEST_F(HostileConnections, OneWithMoreMetadataThanAllowedEnds) {
   EXPECT_TRUE(client_.GetModelInfo().ok()) << "another client";
 }
 
+// A client that does not acknowledge the number of calls may open any number, and what they held is free when they end.
+TEST_F(HostileConnections, MemoryOfManyCallsWithMuchMetadataComesBack) {
+  constexpr uint32_t kNumCalls = 5000;
+  constexpr int64_t kBytesOfEach = 60'000;
+  const QuietLevels levels({&verifier_});
+  const int64_t before = verifier_.process().MemoryBytes();
+  {
+    RawHttp2 hostile(verifier_.address());
+    hostile.Greet(/*acknowledges=*/false);
+    const std::pair<std::string, std::string> more = {"x-more", std::string(kBytesOfEach, 'x')};
+    for (uint32_t i = 0; i < kNumCalls; ++i) hostile.Send(RequestHeaders(2 * i + 1, kWatch, {more}));
+    const auto grown = [&] { return verifier_.process().MemoryBytes() - before; };
+    EXPECT_TRUE(WaitUntil([&] { return grown() > kNumCalls * kBytesOfEach; })) << "the server has read them";
+  }
+  levels.ExpectBack();
+}
+
 TEST_F(HostileConnections, OneWithAFloodOfPingsEnds) {
   RawHttp2 hostile(verifier_.address());
   hostile.Greet();

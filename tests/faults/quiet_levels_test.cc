@@ -27,10 +27,10 @@ class QuietLevelsTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(QuietLevelsTest, FindAProcessThatLeaks) {
-  ServiceProcess service(GetParam(), {}, LeakEnvironment(8 * kBytesPerMiB));
+  ServiceProcess service(GetParam(), {}, LeakEnvironment(16 * kBytesPerMiB));
   const QuietLevels levels({&service});
   levels.ExpectBack();
-  AwaitGrowth(service, QuietLevels::kMaxGrowthBytes);
+  AwaitGrowth(service, 2 * QuietLevels::kMaxGrowthBytes);
   EXPECT_NONFATAL_FAILURE(levels.ExpectBack(), "grew from");
 }
 

@@ -91,9 +91,10 @@ RawHttp2::RawHttp2(const std::string& address) : socket_(socket(AF_INET, SOCK_ST
 
 RawHttp2::~RawHttp2() { close(socket_); }
 
-void RawHttp2::Greet() {
+void RawHttp2::Greet(bool acknowledges) {
   SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   Send({{.type = Http2Type::kSettings}});
+  if (!acknowledges) return;
   for (const absl::Time end = SteadyNow() + absl::Seconds(10); !is_closed_ && SteadyNow() < end;) {
     if (Has(ReadUntilClosed(absl::Milliseconds(1)), Http2Type::kSettings)) break;
   }

@@ -53,8 +53,8 @@ class RawHttp2 {
   ~RawHttp2();
 
   // Sends the preface and empty settings, and acknowledges the server's settings once they have come. gRPC takes an
-  // earlier acknowledgement for one of its defaults, and then applies no limit of calls.
-  void Greet();
+  // earlier acknowledgement for one of its defaults, and then applies no limit of calls, as without any.
+  void Greet(bool acknowledges = true);
   void Send(const std::vector<Http2Frame>& frames);
   // Reads for this long, or until the server has closed the connection.
   std::vector<Http2Frame> ReadUntilClosed(absl::Duration length);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/api/generate_calls.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -23,9 +21,6 @@ constexpr int kNumCompilers = 1;
 
 // A request without a text takes about as long as this many bytes of text.
 constexpr size_t kBytesOfACall = 1024;
-// The JSON of a conversation makes many small values, and leaves holes that the allocator would keep for good. To give
-// the holes of the most values back takes 17 ms, and without holes 0.1 ms.
-constexpr size_t kLeavesHolesBytes = size_t{128} << 10;
 
 }  // namespace
 
@@ -149,9 +144,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     return reactor;
   }
   parse_queue_.Push({.tenant = tenant, .ticket = ticket, .cost = static_cast<double>(num_bytes + kBytesOfACall)},
-                    [call = std::move(call), place = *std::move(place), bytes = std::move(bytes), num_bytes]() mutable {
+                    [call = std::move(call), place = *std::move(place), bytes = std::move(bytes)]() mutable {
                       call->Start(std::move(place), bytes);
-                      if (num_bytes > kLeavesHolesBytes) malloc_trim(0);
                     });
   return reactor;
 }

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/base/host_port.h"
 
 namespace foretoken::verifier {
 
@@ -17,15 +17,13 @@ absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_por
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("expected name:port, got \"", name_port, "\""));
   }
-  absl::string_view name = absl::string_view(name_port).substr(0, colon);
-  absl::ConsumePrefix(&name, "[");
-  absl::ConsumeSuffix(&name, "]");
+  const std::string name(base::WithoutBrackets(absl::string_view(name_port).substr(0, colon)));
   const std::string port = name_port.substr(colon + 1);
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(std::string(name).c_str(), port.c_str(), &hints, &found); error != 0) {
+  if (const int error = getaddrinfo(name.c_str(), port.c_str(), &hints, &found); error != 0) {
     return absl::UnavailableError(absl::StrCat("resolving ", name_port, ": ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);

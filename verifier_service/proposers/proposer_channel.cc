@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/proposers/proposer_channel.h"
 
+#include "common/base/host_port.h"
 #include "common/rpc/compression.h"
 
 namespace foretoken::verifier {
@@ -23,7 +24,7 @@ std::shared_ptr<grpc::Channel> MakeProposerChannel(const std::string& address, c
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0: no limit
-  if (!dns_name.empty()) arguments.SetSslTargetNameOverride(dns_name.substr(0, dns_name.rfind(':')));
+  if (!dns_name.empty()) arguments.SetSslTargetNameOverride(std::string(base::HostOf(dns_name)));
   return grpc::CreateCustomChannel(address, options.credentials, arguments);
 }
 

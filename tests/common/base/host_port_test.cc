@@ -7,6 +7,23 @@
 namespace foretoken::base {
 namespace {
 
+TEST(HostOf, IsAllBeforeThePort) {
+  EXPECT_EQ(HostOf("localhost:50051"), "localhost");
+  EXPECT_EQ(HostOf("localhost"), "localhost");
+  EXPECT_EQ(HostOf("[::1]:50051"), "[::1]");
+  EXPECT_EQ(HostOf("[::1]"), "[::1]");
+  EXPECT_EQ(HostOf("::1"), "::1") << "without brackets it has no port";
+  EXPECT_EQ(HostOf(":50051"), "");
+  EXPECT_EQ(HostOf(""), "");
+}
+
+TEST(WithoutBrackets, LeavesAnAddressAsTheSystemWantsIt) {
+  EXPECT_EQ(WithoutBrackets("[::1]"), "::1");
+  EXPECT_EQ(WithoutBrackets("::1"), "::1");
+  EXPECT_EQ(WithoutBrackets("localhost"), "localhost");
+  EXPECT_EQ(WithoutBrackets(""), "");
+}
+
 TEST(PortOf, IsANumberOf16BitsBehindTheLastColon) {
   EXPECT_EQ(PortOf("localhost:50051"), 50051);
   EXPECT_EQ(PortOf("[::1]:0"), 0);
