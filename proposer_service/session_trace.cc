@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proposer_service/session_trace.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,13 @@ StreamTrace::~StreamTrace() {
 }
 
 void StreamTrace::AddRequest(const tracing::TraceContext& request) {
-  if (stream_.links.size() < kMaxLinks) stream_.links.push_back({.context = request, .is_remote = true});
+  const auto is_same = [&](const tracing::SpanLink& link) { return link.context == request; };  // of another sample
+  if (std::ranges::any_of(stream_.links, is_same)) return;
+  if (stream_.links.size() < kMaxLinks) {
+    stream_.links.push_back({.context = request, .is_remote = true});
+  } else {
+    ++stream_.num_dropped_links;
+  }
 }
 
 std::optional<tracing::TraceContext> StreamTrace::context() const {

@@ -11,6 +11,7 @@ namespace foretoken::base {
 namespace {
 
 constexpr absl::string_view kReasonUrl = "foretoken/reason";
+constexpr absl::string_view kFieldUrl = "foretoken/field";
 constexpr absl::string_view kPassingUrl = "foretoken/passing";
 constexpr absl::string_view kConfidentialUrl = "foretoken/confidential";
 
@@ -30,6 +31,16 @@ absl::Status WithReason(absl::Status status, absl::string_view reason) {
 std::string ReasonOf(const absl::Status& status) {
   const auto reason = status.GetPayload(kReasonUrl);
   return reason ? std::string(*reason) : absl::StatusCodeToString(status.code());
+}
+
+absl::Status WithField(absl::Status status, absl::string_view field) {
+  status.SetPayload(kFieldUrl, absl::Cord(field));
+  return status;
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const auto field = status.GetPayload(kFieldUrl);
+  return field ? std::string(*field) : std::string();
 }
 
 absl::Status Passing(absl::Status status) {

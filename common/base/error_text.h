@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of an error beside our own words: text that others sent, a reason that programs can read, whether a retry may
-// help, and whether a log may have the message.
+// Parts of an error beside our own words: text that others sent, a reason that programs can read, the field of a
+// request that is wrong, whether a retry may help, and whether a log may have the message.
 //
 //   return WithReason(absl::NotFoundError(absl::StrCat("model: expected \"demo\", got ", Quoted(request.model()))),
 //                     "MODEL_NOT_FOUND");
 //
-// All are payloads of the status and travel with it. common/rpc/status.h puts the reason and the retry on the wire.
+// All are payloads of the status and travel with it. common/rpc/status.h puts the reason, the field and the retry on
+// the wire.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +27,11 @@ std::string Quoted(absl::string_view foreign, size_t max_bytes = kMaxQuotedBytes
 absl::Status WithReason(absl::Status status, absl::string_view reason);
 // Returns the reason or, without one, the name of the code.
 std::string ReasonOf(const absl::Status& status);
+
+// Adds the field of the request that the error is about. The message begins with it: "field: why".
+absl::Status WithField(absl::Status status, absl::string_view field);
+// Returns the field; empty: none.
+std::string FieldOf(const absl::Status& status);
 
 // Says that the same request may succeed a moment later, for example because a queue is full now.
 absl::Status Passing(absl::Status status);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
 #include "common/base/utf8_bytes.h"
@@ -14,8 +13,6 @@
 
 namespace foretoken::rpc {
 namespace {
-
-constexpr absl::string_view kFieldUrl = "foretoken/field";  // type of the payload that InvalidField adds
 
 bool IsPassingLack(const absl::Status& status) { return absl::IsResourceExhausted(status) && base::IsPassing(status); }
 
@@ -45,7 +42,7 @@ std::string Details(const absl::Status& status, const std::string& message) {
   info.set_reason(base::ReasonOf(status));
   info.set_domain("foretoken");
   details.add_details()->PackFrom(info);
-  if (const std::string field = FieldOf(status); !field.empty()) AddBadRequest(field, message, details);
+  if (const std::string field = base::FieldOf(status); !field.empty()) AddBadRequest(field, message, details);
   if (absl::IsUnavailable(status) || IsPassingLack(status)) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(kRetryDelay));
@@ -75,15 +72,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(code, status.error_message());
 }
 
-std::string FieldOf(const absl::Status& status) {
-  const auto field = status.GetPayload(kFieldUrl);
-  return field ? std::string(*field) : std::string();
-}
-
 absl::Status InvalidField(absl::string_view field, absl::string_view why) {
-  absl::Status status = base::WithReason(absl::InvalidArgumentError(absl::StrCat(field, ": ", why)), "INVALID_FIELD");
-  status.SetPayload(kFieldUrl, absl::Cord(field));
-  return status;
+  return base::WithField(base::WithReason(absl::InvalidArgumentError(absl::StrCat(field, ": ", why)), "INVALID_FIELD"),
+                         field);
 }
 
 }  // namespace foretoken::rpc

@@ -34,7 +34,5 @@ absl::Status FromGrpc(const grpc::Status& status);
 
 // INVALID_ARGUMENT "field: why": the form in which every request error names its field.
 absl::Status InvalidField(absl::string_view field, absl::string_view why);
-// The field that the error names; empty: none.
-std::string FieldOf(const absl::Status& status);
 
 }  // namespace foretoken::rpc

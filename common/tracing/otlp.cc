@@ -75,7 +75,7 @@ void Convert(const Span& span, const SpanLimits& limits, otlp::Span* out) {
   out->set_dropped_attributes_count(Convert(span.attributes, limits.max_attributes, limits, out->mutable_attributes()));
   const size_t num_links = std::min<size_t>(span.links.size(), limits.max_links);
   for (size_t i = 0; i < num_links; ++i) Convert(span.links[i], limits, out->add_links());
-  out->set_dropped_links_count(static_cast<uint32_t>(span.links.size() - num_links));
+  out->set_dropped_links_count(static_cast<uint32_t>(span.links.size() - num_links) + span.num_dropped_links);
   if (span.error.has_value()) {
     out->mutable_status()->set_code(kStatusError);
     out->mutable_status()->set_message(tokenizer::ValidUtf8(*span.error));

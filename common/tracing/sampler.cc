@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/base/error_text.h"
 
 namespace foretoken::tracing {
 namespace {
@@ -24,14 +22,11 @@ absl::StatusOr<Sampler> Sampler::Parse(absl::string_view name, absl::string_view
     ratio = 0;
   } else if (rule == "traceidratio") {
     if (!argument.empty() && (!absl::SimpleAtod(argument, &ratio) || !(ratio >= 0 && ratio <= 1))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the ratio of sampled traces: expected 0 to 1, got ", base::Quoted(argument)));
+      return absl::InvalidArgumentError("the ratio of sampled traces: expected 0 to 1");
     }
   } else if (rule != "always_on") {
     return absl::InvalidArgumentError(
-        absl::StrCat("the sampler of traces: expected always_on, always_off or traceidratio, or one of these after "
-                     "parentbased_, got ",
-                     base::Quoted(name)));
+        "the sampler of traces: expected always_on, always_off or traceidratio, or one of these after parentbased_");
   }
   sampler.threshold_ = static_cast<uint64_t>(std::llround(std::ldexp(1 - ratio, 8 * kNumRandomBytes)));
   return sampler;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/error_text.h"
+#include "common/base/host_port.h"
 #include "common/base/system_random.h"
 #include "common/base/version.h"
 #include "common/tokenizer/unicode/utf8.h"
@@ -21,6 +22,7 @@
 namespace foretoken::tracing {
 namespace {
 
+constexpr char kGrpcPort[] = "4317";
 constexpr char kGrpcUrl[] = "http://localhost:4317";
 constexpr char kHttpUrl[] = "http://localhost:4318/v1/traces";
 constexpr char kHttpPath[] = "v1/traces";
@@ -137,8 +139,8 @@ std::optional<KeysAndValues> Headers(const Variables& variables, const std::stri
 
 Protocol ReadProtocol(const Variables& variables) {
   const auto parse = [&](const std::string& name, const std::string& text) -> std::optional<Protocol> {
-    if (text == "grpc") return Protocol::kGrpc;
-    if (text == "http/protobuf") return Protocol::kHttpProtobuf;
+    if (absl::EqualsIgnoreCase(text, "grpc")) return Protocol::kGrpc;
+    if (absl::EqualsIgnoreCase(text, "http/protobuf")) return Protocol::kHttpProtobuf;
     variables.Warn(name, "expected grpc or http/protobuf", text);
     return std::nullopt;
   };
@@ -147,7 +149,8 @@ Protocol ReadProtocol(const Variables& variables) {
 
 bool ReadCompression(const Variables& variables) {
   const auto parse = [&](const std::string& name, const std::string& text) -> std::optional<bool> {
-    if (text == "gzip" || text == "none") return text == "gzip";
+    const bool is_gzip = absl::EqualsIgnoreCase(text, "gzip");
+    if (is_gzip || absl::EqualsIgnoreCase(text, "none")) return is_gzip;
     variables.Warn(name, "expected gzip or none", text);
     return std::nullopt;
   };
@@ -168,6 +171,17 @@ std::optional<std::string> Url(const Variables& variables, const std::string& na
     variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT", "another text");
     return std::nullopt;
   }
+  if (protocol == Protocol::kGrpc) {
+    const size_t begin = scheme_bytes + 3, end = std::min(url.find_first_of("/?#", begin), url.size());
+    const absl::string_view address = absl::string_view(url).substr(begin, end - begin);
+    const absl::string_view host_port = address.substr(address.rfind('@') + 1);
+    if (base::HostOf(host_port) == host_port) {
+      url.insert(end, absl::StrCat(":", kGrpcPort));
+    } else if (base::PortOf(host_port).value_or(0) == 0) {
+      variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT with a port of 1 to 65535", "another text");
+      return std::nullopt;
+    }
+  }
   // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
   const bool is_base = name == absl::StrCat(kGeneralPrefix, "ENDPOINT");
   if (protocol == Protocol::kHttpProtobuf && is_base) {
@@ -178,7 +192,7 @@ std::optional<std::string> Url(const Variables& variables, const std::string& na
 }
 
 std::string ReadUrl(const Variables& variables, Protocol protocol) {
-  const std::string exporter = variables.Text("OTEL_TRACES_EXPORTER");
+  const std::string exporter = absl::AsciiStrToLower(variables.Text("OTEL_TRACES_EXPORTER"));
   if (variables.IsTrue("OTEL_SDK_DISABLED") || exporter == "none" || exporter == "console") return {};
   if (!exporter.empty() && exporter != "otlp") {
     variables.Warn("OTEL_TRACES_EXPORTER", "expected otlp, console or none", exporter);
@@ -227,7 +241,7 @@ BatchLimits ReadBatchLimits(const Variables& variables) {
 }
 
 bool WritesToConsole(const Variables& variables) {
-  return variables.Text("OTEL_TRACES_EXPORTER") == "console" &&
+  return absl::EqualsIgnoreCase(variables.Text("OTEL_TRACES_EXPORTER"), "console") &&
          absl::AsciiStrToLower(variables.Text("OTEL_SDK_DISABLED")) != "true";
 }
 
@@ -252,9 +266,9 @@ bool ReadPropagates(const Variables& variables) {
   bool propagates = text.empty();
   for (absl::string_view name : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     name = absl::StripAsciiWhitespace(name);
-    if (name == "tracecontext") {
+    if (absl::EqualsIgnoreCase(name, "tracecontext")) {
       propagates = true;
-    } else if (name != "baggage" && name != "none") {
+    } else if (!absl::EqualsIgnoreCase(name, "baggage") && !absl::EqualsIgnoreCase(name, "none")) {
       variables.Warn("OTEL_PROPAGATORS", "expected tracecontext, baggage or none", name);
       return true;
     }
@@ -263,7 +277,7 @@ bool ReadPropagates(const Variables& variables) {
 }
 
 Sampler ReadSampler(const Variables& variables) {
-  const std::string name = variables.Text("OTEL_TRACES_SAMPLER");
+  const std::string name = absl::AsciiStrToLower(variables.Text("OTEL_TRACES_SAMPLER"));
   if (name.empty()) return Sampler();
   const absl::StatusOr<Sampler> sampler = Sampler::Parse(name, variables.Text("OTEL_TRACES_SAMPLER_ARG"));
   if (sampler.ok()) return *sampler;

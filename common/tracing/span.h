@@ -58,6 +58,7 @@ struct Span {
   absl::Time begin, end;
   Attributes attributes;
   std::vector<SpanLink> links;
+  uint32_t num_dropped_links = 0;    // beyond `links`
   std::optional<std::string> error;  // set: the operation failed, for this reason
 };
 

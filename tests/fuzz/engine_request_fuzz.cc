@@ -47,7 +47,7 @@ bool IsTheirs(absl::string_view path) {
 
 void CheckError(const absl::Status& error) {
   if (error.ok()) return;
-  const std::string field = rpc::FieldOf(InTheirWords(error));
+  const std::string field = base::FieldOf(InTheirWords(error));
   if (!IsTheirs(field)) std::fprintf(stderr, "%s\n", InTheirWords(error).ToString().c_str());
   FT_CHECK(IsTheirs(field));
 }
@@ -60,7 +60,7 @@ void CheckRequest(absl::string_view bytes) {
   const auto ours = ToOurs(std::move(theirs), model);
   if (!ours.ok()) {
     FT_CHECK(absl::IsInvalidArgument(ours.status()));
-    FT_CHECK(IsTheirs(rpc::FieldOf(ours.status())));
+    FT_CHECK(IsTheirs(base::FieldOf(ours.status())));
     return;
   }
   const auto request = ConvertRequest(*ours, model, [] { return uint64_t{7}; });

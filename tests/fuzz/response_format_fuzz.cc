@@ -212,13 +212,13 @@ void CheckRequest(absl::string_view bytes, uint32_t seed) {
   if (!rpc::ParseMessage(form.SerializeAsString(), bounds.generate, request).ok()) return;
   const absl::StatusOr<std::optional<GrammarSource>> source = ConvertFormat(request, model);
   if (!source.ok()) {
-    FT_CHECK(absl::IsInvalidArgument(source.status()) && !rpc::FieldOf(source.status()).empty());
+    FT_CHECK(absl::IsInvalidArgument(source.status()) && !base::FieldOf(source.status()).empty());
     return;
   }
   const absl::Status status = compiler.CompileAndFollow(**source, seed);
   if (status.ok()) return;
   const absl::Status error = FormatError(request.response_format(), status);
-  FT_CHECK(absl::IsInvalidArgument(error) && absl::StartsWith(rpc::FieldOf(error), "response_format."));
+  FT_CHECK(absl::IsInvalidArgument(error) && absl::StartsWith(base::FieldOf(error), "response_format."));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 #include "tests/proposer_service/session_table_fixture.h"
 
@@ -192,7 +193,9 @@ TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
   {
     Stream stream = Traced(false);
     for (uint64_t i = 0; i < StreamTrace::kMaxLinks + 10; ++i) {
-      stream.Open(i, {1, 2, 3, 1}, 2).set_traceparent(kRequest);
+      // The first three sessions are samples of one request.
+      const std::string request = i < 3 ? kRequest : absl::StrFormat("00-%032x-00f067aa0ba902b7-01", i);
+      stream.Open(i, {1, 2, 3, 1}, 2).set_traceparent(request);
       stream.Exchange();
       stream.Close(i);
       stream.Exchange();
@@ -202,7 +205,9 @@ TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
   const tracing::Span stream = Named(kStream)[0];
   EXPECT_FALSE(stream.parent.has_value());
   EXPECT_EQ(stream.links.size(), StreamTrace::kMaxLinks);
+  EXPECT_EQ(stream.num_dropped_links, 10 - 2);
   EXPECT_EQ(tracing::FormatTraceparent(stream.links[0].context), kRequest);
+  EXPECT_NE(stream.links[1].context.trace_id, stream.links[0].context.trace_id);
   EXPECT_EQ(Named(kSession).at(0).links.at(0).context.span_id, stream.context.span_id);
 }
 

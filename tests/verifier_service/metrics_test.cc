@@ -199,7 +199,9 @@ TEST(CallMetrics, ShowTheRefusalsOfGenerateBeforeTheFirstOne) {
               IsSupersetOf({"foretoken_refusals_total{reason=\"queue_full\",rpc=\"Generate\"} 0",
                             "foretoken_refusals_total{api=\"vllm\",reason=\"device_failed\",rpc=\"Generate\"} 0",
                             "foretoken_refusals_total{reason=\"numerics_differ\",rpc=\"Generate\"} 0",
+                            "foretoken_refusals_total{reason=\"deadline_exceeded\",rpc=\"Generate\"} 0",
                             "foretoken_rpc_calls_total{code=\"RESOURCE_EXHAUSTED\",rpc=\"Generate\"} 0",
+                            "foretoken_rpc_calls_total{code=\"INTERNAL\",rpc=\"Generate\"} 0",
                             "foretoken_rpc_calls_total{code=\"UNAVAILABLE\",rpc=\"Generate\"} 0"}));
 }
 

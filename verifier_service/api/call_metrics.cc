@@ -32,10 +32,11 @@ constexpr char kError[] = "error";  // the reason of samples that the server cou
 // The reasons for which a server refuses calls of Generate or ends them. A client's deadline and cancellation have
 // none.
 constexpr const char* kGenerateReasons[] = {
-    "queue_full",        "queue_shed",        "tenant_queue_full", "grammars_full",    "deadline_too_short",
-    "draining",          "output_not_read",   "device_failed",     "engine_stalled",   "invalid_field",
-    "model_not_found",   "request_id_in_use", "format_too_costly", "no_token_to_draw", "unauthenticated",
-    "logits_not_finite", "numerics_differ"};
+    "queue_full",        "queue_shed",        "tenant_queue_full", "grammars_full",     "deadline_too_short",
+    "draining",          "output_not_read",   "device_failed",     "engine_stalled",    "invalid_field",
+    "model_not_found",   "request_id_in_use", "format_too_costly", "no_token_to_draw",  "unauthenticated",
+    "logits_not_finite", "numerics_differ",   "cancelled",         "deadline_exceeded", "unavailable",
+    "internal"};
 
 // Why samples that were not done have ended, if their call ended with this error.
 absl::string_view ReasonOfEnd(const absl::Status& error) {
@@ -146,7 +147,9 @@ void CallMetrics::CountUnfinished(size_t num_samples, const absl::Status& error)
 void CallMetrics::Announce(const RpcName& rpc) {
   calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(absl::StatusCode::kOk)));
   if (rpc.rpc != "Generate") return;
-  for (const absl::StatusCode code : {absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable}) {
+  using Code = absl::StatusCode;
+  for (const Code code : {Code::kCancelled, Code::kInvalidArgument, Code::kDeadlineExceeded, Code::kResourceExhausted,
+                          Code::kInternal, Code::kUnavailable, Code::kUnauthenticated}) {
     calls_.Add(LabelsOf(rpc, "code", absl::StatusCodeToString(code)));
   }
   for (const char* reason : kGenerateReasons) refusals_.Add(LabelsOf(rpc, "reason", reason));

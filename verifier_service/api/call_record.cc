@@ -25,7 +25,7 @@ bool IsBroken(const absl::Status& status) {
 
 std::string ErrorForLog(const absl::Status& status) {
   if (!base::IsConfidential(status)) return std::string(status.message());
-  return absl::StrCat(rpc::FieldOf(status), ": the client has the message, which quotes its request");
+  return absl::StrCat(base::FieldOf(status), ": the client has the message, which quotes its request");
 }
 
 }  // namespace
@@ -67,7 +67,10 @@ void CallRecord::LeaveQueue(absl::Time time) {
 
 void CallRecord::Observe(const SampleOutput& output) {
   trace_.Observe(output);
-  if (output.began) LeaveQueue(*output.began);
+  if (output.began) {
+    LeaveQueue(*output.began);
+    samples_[static_cast<size_t>(output.sample_index)].began = output.began;
+  }
   if (!output.token_ids.empty()) ObserveTokens(output);
   if (!output.completion) return;
   Sample& ended = samples_[static_cast<size_t>(output.sample_index)];
@@ -97,7 +100,7 @@ void CallRecord::ObserveTokens(const SampleOutput& output) {
 void CallRecord::CountSample(const Sample& sample, const SampleCompletion& completion) {
   SampleTimes times;
   if (sample.first_tokens) {
-    times.prompt = SecondsUntil(*sample.first_tokens) - queue_seconds_.value_or(0);
+    times.prompt = absl::ToDoubleSeconds(*sample.first_tokens - sample.began.value_or(*sample.first_tokens));
     times.decode = absl::ToDoubleSeconds(*sample.last_tokens - *sample.first_tokens);
   }
   metrics_->ObserveSample(times, completion, recorded_trace_id_);

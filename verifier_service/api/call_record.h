@@ -54,9 +54,9 @@ class CallRecord {
   absl::Time arrival() const { return arrival_; }  // of SteadyNow
 
  private:
-  // When a sample's first tokens and its newest tokens were known, on the engine's clock.
+  // When a sample began to run, and when its first and its newest tokens were known, on the engine's clock.
   struct Sample {
-    std::optional<absl::Time> first_tokens, last_tokens;
+    std::optional<absl::Time> began, first_tokens, last_tokens;
     bool has_ended = false;  // its completion has come
   };
 

@@ -155,18 +155,21 @@ void CallTrace::Observe(const SampleOutput& output) {
   if (output.began.has_value()) EndQueue(clock_.Wall(*output.began));
   if (!output.error.ok()) return;  // the call ends with this output
   Sample& sample = samples_[static_cast<size_t>(output.sample_index)];
-  if (!queue_.has_value()) ObserveRun(output, sample);
+  if (output.began.has_value()) {
+    BeginPhase(sample, output.sample_index, "prompt", std::max(clock_.Wall(*output.began), queue_end_));
+  }
+  if (sample.phase.has_value()) ObserveRun(output, sample);
   if (output.completion.has_value()) Complete(*output.completion, sample);
 }
 
 void CallTrace::ObserveRun(const SampleOutput& output, Sample& sample) {
   const absl::Time now = clock_.Wall(output.time);
-  if (!sample.phase.has_value()) BeginPhase(sample, output.sample_index, "prompt", queue_end_);
   if (traces_steps_) {
     for (const StepReport& report : output.steps) ObserveStep(report, sample);
   }
-  sample.last_output = now;
+  if (!sample.has_token) sample.last_output = now;
   if (!output.token_ids.empty()) {
+    sample.last_output = now;
     const int64_t num_accepted = std::ranges::count(output.speculated, true);
     num_output_tokens_ += std::ssize(output.token_ids);
     num_accepted_ += num_accepted;
@@ -233,7 +236,7 @@ void CallTrace::End(const absl::Status& status) {
   if (!is_recorded()) return;
   const absl::Time now = clock_.Now();
   EndQueue(now);
-  for (Sample& sample : samples_) EndPhase(sample, now);
+  for (Sample& sample : samples_) EndPhase(sample, sample.has_token ? sample.last_output : now);
   tracing::SetRpcStatus(status, call_);
   Attributes& attributes = call_.attributes;
   attributes.push_back({"gen_ai.operation.name", operation_});

@@ -75,7 +75,7 @@ class CallTrace {
   struct Sample {
     std::optional<tracing::Span> phase;  // prompt or decode
     bool has_token = false;              // the phase is decode
-    absl::Time last_output;
+    absl::Time last_output;              // with tokens, once there is one
   };
 
   void EndQueue(absl::Time end);

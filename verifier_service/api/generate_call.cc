@@ -169,9 +169,8 @@ absl::StatusOr<GenerationRequest> GenerateCall::Convert(const v1::GenerateReques
 absl::StatusOr<GenerateCall::CheckedRequest> GenerateCall::Check(QueuePlace place, const grpc::ByteBuffer& bytes) {
   if (SteadyNow() >= deadline_) return absl::DeadlineExceededError("the call's deadline has passed");
   FT_ASSIGN_OR_RETURN(v1::GenerateRequest message, format_->Read(bytes));
-  const absl::Status filled_in = rpc::FillIn(names_, message);
   Name({.tenant = message.tenant(), .request_id = message.request_id()});
-  FT_RETURN_IF_ERROR(filled_in);
+  FT_RETURN_IF_ERROR(rpc::FillIn(names_, message));
   FT_ASSIGN_OR_RETURN(GenerationRequest request, Convert(message));
   request.ticket = ticket_;
   request.deadline = deadline_;
@@ -342,6 +341,7 @@ void GenerateCall::AddOutput(SampleOutput output) {
   if (is_shut_down_ && output.completion && output.completion->finish_reason == FinishReason::kAbort) {
     output.completion->finish_reason = FinishReason::kShutdown;
   }
+  if (!output.error.ok()) output.error = format_->Explain(std::move(output.error));
   record_.Observe(output);
   if (!sends_reports_) output.steps.clear();
   outbox_->Add(std::move(output));

@@ -131,6 +131,10 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCalls::Start(IncomingCall in
     call->End(allowed);
     return reactor;
   }
+  if (!incoming.request->Valid() && incoming.context->IsCancelled()) {  // before its message came
+    call->End(absl::CancelledError("the client has gone"));
+    return reactor;
+  }
   const std::string tenant = call->Register(*incoming.request);
   const int64_t num_samples = call->PeekNumSamples(*incoming.request);
   grpc::ByteBuffer bytes = rpc::TakeBytes(*incoming.request);

@@ -152,7 +152,7 @@ absl::StatusOr<QueuePlace> Engine::Reserve(const RequestArrival& arrival) {
   if (is_draining_.load()) {
     return base::WithReason(absl::UnavailableError("the server is draining: try another one"), "DRAINING");
   }
-  FT_RETURN_IF_ERROR(CheckDeadline(arrival.deadline, forecast_.LeastWait(/*num_ahead=*/0)));
+  FT_RETURN_IF_ERROR(CheckDeadline(arrival.deadline, forecast_.LeastWait(/*num_ahead=*/0), kFirstToken));
   return queue_.Reserve(arrival.num_bytes, arrival.tenant, arrival.num_samples);
 }
 
@@ -162,8 +162,8 @@ absl::Status Engine::Submit(QueuePlace place, GenerationRequest request) {
     return absl::InvalidArgumentError(absl::StrCat("prompt: ", request.prompt.size(), " tokens and max_tokens ",
                                                    request.stop.max_tokens, " must fit ", max_context_tokens_));
   }
-  FT_RETURN_IF_ERROR(
-      CheckDeadline(request.deadline, forecast_.LeastWait(queue_.NumAhead(request.priority, request.tenant))));
+  FT_RETURN_IF_ERROR(CheckDeadline(
+      request.deadline, forecast_.LeastWait(queue_.NumAhead(request.priority, request.tenant)), kFirstToken));
   FT_RETURN_IF_ERROR(place.Fill({.tenant = request.tenant,
                                  .num_samples = request.num_samples,
                                  .num_tokens = NumHeldTokens(request),
@@ -234,7 +234,7 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
   }
   std::unique_ptr<Sequence> sequence = MakeSequence(requests_.NextId(), active, parts_.proposers->Names(),
                                                     *parts_.tokenizer, drawable_, parts_.compute_time);
-  if (sequence->sample_index == 0) sequence->output.began = timer_.entered();
+  sequence->output.began = timer_.entered();
   requests_.Begin(*sequence);
   return sequence;
 }

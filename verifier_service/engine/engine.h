@@ -38,8 +38,8 @@
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "verifier_service/engine/active_requests.h"
+#include "verifier_service/engine/deadline_forecast.h"
 #include "verifier_service/engine/feature_planes.h"
-#include "verifier_service/engine/first_token_forecast.h"
 #include "verifier_service/engine/grammar_masks.h"
 #include "verifier_service/engine/learning_passes.h"
 #include "verifier_service/engine/planner_stats.h"
@@ -205,7 +205,9 @@ class Engine {
   void TakeRequests();
   void AdmitWaiting();
   bool AdmitSome();
-  absl::Status CheckDeadline(absl::Time deadline, absl::Duration least_wait) const;
+  static constexpr char kFirstToken[] = "for the first token at best";
+  absl::Status CheckDeadline(absl::Time deadline, absl::Duration needed, absl::string_view what_for) const;
+  absl::Status CheckTurn(const Sequence& sequence) const;
   void Enqueue(std::vector<std::shared_ptr<ActiveRequest>> requests);
   void ShedExcess();
   std::unique_ptr<Sequence> BeginNext(const std::shared_ptr<ActiveRequest>& active);
@@ -228,7 +230,7 @@ class Engine {
   const DrawableIds drawable_;
 
   QueueSpace queue_;  // outlives the requests
-  FirstTokenForecast forecast_;
+  DeadlineForecast forecast_;
   mutable std::atomic<uint32_t> num_too_short_{0};  // deadlines that seemed too near
 
   // Only the engine's thread uses these.

@@ -15,19 +15,28 @@ constexpr uint32_t kTriedOneIn = 16;
 
 }  // namespace
 
-absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration least_wait) const {
+absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration needed, absl::string_view what_for) const {
   if (deadline == absl::InfiniteFuture()) return absl::OkStatus();
   const absl::Duration left = deadline - parts_.now();
   if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("the call's deadline has passed");
-  if (left >= least_wait) return absl::OkStatus();
+  if (left >= needed) return absl::OkStatus();
   if (num_too_short_.fetch_add(1) % kTriedOneIn == kTriedOneIn - 1) return absl::OkStatus();
   const auto text = [](absl::Duration duration) {
     return absl::FormatDuration(absl::Floor(duration, absl::Milliseconds(1)));
   };
-  return base::WithReason(absl::ResourceExhaustedError(absl::StrCat("the call's deadline is ", text(left),
-                                                                    " away, and this server needs at least ",
-                                                                    text(least_wait), " for the first token")),
-                          "DEADLINE_TOO_SHORT");
+  return base::WithReason(
+      absl::ResourceExhaustedError(absl::StrCat("the call's deadline is ", text(left), " away, and this server needs ",
+                                                text(needed), " ", what_for)),
+      "DEADLINE_TOO_SHORT");
+}
+
+// Of a request whose turn has come. The room of one that cannot end in time goes to those who wait, if any do.
+absl::Status Engine::CheckTurn(const Sequence& sequence) const {
+  const GenerationRequest& request = sequence.request();
+  const absl::Duration first_token = forecast_.LeastPromptTime(sequence.size() - sequence.num_computed);
+  const absl::Duration run = forecast_.RunTime(scheduler_.UsualTokens(request));
+  if (!scheduler_.has_waiting() || run < first_token) return CheckDeadline(request.deadline, first_token, kFirstToken);
+  return CheckDeadline(request.deadline, run, "for an output of the usual length, while others wait");
 }
 
 // Ends waiting requests of tenants above their shares until the queue is within its bounds. The last request of a
@@ -57,19 +66,17 @@ void Engine::AdmitWaiting() {
   forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
 }
 
-// Refuses requests that cannot have their first token before their deadline, and returns whether there were any. Only
-// a request's first sample is looked at, when it begins: later a step may be computing one of its samples.
+// Refuses requests that have too little time before their deadline, and returns whether there were any. Only a
+// request's first sample is looked at, when it begins: later a step may be computing one of its samples.
 bool Engine::AdmitSome() {
   const absl::Time now = timer_.entered();
   bool has_refused = false;
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
   for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
     const bool is_first_time = std::exchange(sequence->began, now) == absl::InfinitePast();
-    if (sequence->is_finished) continue;       // its request has just been refused
-    if (sequence->output.began.has_value()) {  // the request has just left the queue
-      const absl::Status in_time = CheckDeadline(sequence->request().deadline,
-                                                 forecast_.LeastPromptTime(sequence->size() - sequence->num_computed));
-      if (!in_time.ok()) {
+    if (sequence->is_finished) continue;                 // its request has just been refused
+    if (is_first_time && sequence->sample_index == 0) {  // the request has just left the queue
+      if (const absl::Status in_time = CheckTurn(*sequence); !in_time.ok()) {
         Fail(*sequence->active, in_time);
         has_refused = true;
         continue;

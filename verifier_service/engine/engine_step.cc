@@ -46,8 +46,10 @@ absl::Status ErrorOf(kernels::DrawStatus status) {
   if (status == kernels::DrawStatus::kNonFiniteLogits) {
     return base::WithReason(absl::InternalError("the model's logits are not finite"), "LOGITS_NOT_FINITE");
   }
-  return base::WithReason(absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn"),
-                          "NO_TOKEN_TO_DRAW");
+  return base::WithField(
+      base::WithReason(absl::InvalidArgumentError("sampling: the parameters leave no token that could be drawn"),
+                       "NO_TOKEN_TO_DRAW"),
+      "sampling");
 }
 
 bool HasNews(const SampleOutput& output) {
@@ -391,6 +393,7 @@ void Engine::TakeOutput(Sequence& sequence) {
 
 void Engine::Retire() {
   scheduler_.RemoveFinished([this](Sequence& sequence) {
+    if (!sequence.was_preempted) forecast_.ObserveRun(sequence.num_generated(), timer_.entered() - sequence.began);
     TakeOutput(sequence);
     if (sequence.is_open) parts_.proposers->Close(sequence.id);
     sequence.speculation_counts.accepted_lengths.clear();  // every step has counted its own

@@ -49,8 +49,10 @@ void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32
 }
 
 absl::Status TooCostly(absl::string_view expected_and_got) {
-  return base::WithReason(absl::InvalidArgumentError(absl::StrCat("response_format: expected ", expected_and_got)),
-                          kFormatTooCostly);
+  return base::WithField(
+      base::WithReason(absl::InvalidArgumentError(absl::StrCat("response_format: expected ", expected_and_got)),
+                       kFormatTooCostly),
+      "response_format");
 }
 
 }  // namespace
@@ -125,8 +127,10 @@ absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_
                                   " parser states at a token and ", GrammarMatcher::kMaxStates, " in all, got more"));
   }
   if (!leaves_token) {
-    return base::WithReason(absl::InvalidArgumentError("response_format: no token can follow this output in the form"),
-                            "NO_TOKEN_TO_DRAW");
+    return base::WithField(
+        base::WithReason(absl::InvalidArgumentError("response_format: no token can follow this output in the form"),
+                         "NO_TOKEN_TO_DRAW"),
+        "response_format");
   }
   if (grammar.TokenTime(kMinMasks) <= max_mean) return absl::OkStatus();
   return TooCostly(absl::StrCat("a form whose masks take at most ", absl::FormatDuration(max_mean),

@@ -77,6 +77,7 @@ class Scheduler {
   bool has_waiting() const { return !line_.empty(); }
   // The entries that have left the line since the start.
   uint64_t num_left() const { return line_.num_left(); }
+  double UsualTokens(const GenerationRequest& request) const { return line_.UsualTokens(request); }
   double WeightOf(const Sequence& sequence) const { return line_.WeightOf(sequence.request().tenant); }
   const model::BlockPool& pool() const { return pool_; }
   uint64_t num_preemptions() const { return num_preemptions_; }

@@ -81,6 +81,7 @@ void WaitingLine::Charge(const Sequence& running, double num_tokens) {
 
 void WaitingLine::End(Sequence& running) {
   TenantLine& line = LineOf(running.request().tenant);
+  LearnLength(running, line);
   GiveBackRest(running, line);
   --line.num_running;
   Update(line);
@@ -101,6 +102,12 @@ void WaitingLine::Leave(Sequence& preempted) {
   Update(line);
 }
 
+double WaitingLine::UsualTokens(const GenerationRequest& request) const {
+  const auto line = lines_.find(request.tenant);
+  const double usual_tokens = line == lines_.end() ? usual_tokens_ : line->second->usual_tokens;
+  return std::min<double>(usual_tokens, request.stop.max_tokens);
+}
+
 int64_t WaitingLine::EffectivePriority(const Sequence& sequence) const {
   absl::Duration rest;
   return sequence.request().priority + absl::IDivDuration(sequence.waited, priority_aging_, &rest);
@@ -112,6 +119,7 @@ WaitingLine::TenantLine& WaitingLine::LineOf(const std::string& tenant) {
     line = std::make_unique<TenantLine>();
     line->name = tenant;
     line->weight = tenants_.weights.Of(tenant);
+    line->usual_tokens = usual_tokens_;
   }
   return *line;
 }
@@ -132,13 +140,21 @@ void WaitingLine::Take(LinePlace place, TenantLine& line) {
 
 void WaitingLine::PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  const int32_t num_tokens = std::clamp(static_cast<int32_t>(usual_tokens_), 1, sequence.request().stop.max_tokens);
+  const int32_t num_tokens = std::clamp(static_cast<int32_t>(line.usual_tokens), 1, sequence.request().stop.max_tokens);
   sequence.advance = {.end = num_generated + num_tokens, .is_paid = turns_.Charge(line, num_prompt_rows + num_tokens)};
+}
+
+void WaitingLine::LearnLength(const Sequence& ended, TenantLine& line) {
+  const std::optional<SampleCompletion>& completion = ended.output.completion;  // none after an error
+  const bool is_whole = completion.has_value() && completion->finish_reason != FinishReason::kAbort;
+  const double num_tokens = ended.num_generated();
+  for (double* usual : {&line.usual_tokens, &usual_tokens_}) {
+    if (is_whole || num_tokens > *usual) *usual += kNewestPart * (num_tokens - *usual);
+  }
 }
 
 void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  if (num_generated > 0) usual_tokens_ += kNewestPart * (num_generated - usual_tokens_);
   if (!sequence.advance.is_paid) return;
   const int32_t num_used_rows = std::max(sequence.advance.num_prompt_rows, sequence.num_computed);
   const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - num_used_rows : 0;

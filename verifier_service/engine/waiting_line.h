@@ -9,10 +9,11 @@
 // sample returns to the place that it began from.
 //
 // A tenant pays in tokens: for the rows of the prompt that are not cached when a sample begins, and for the tokens that
-// the sample generates. Nobody knows their number before. So a sample pays ahead for as many tokens as samples
-// generated lately, pays again when they are used up, and gets the rest back at its end. What is computed again after a
-// preemption costs nothing. Masks that are slow to make delay every sample, so they cost as many tokens as would have
-// been made in their time (grammar_masks.h). A tenant with max_running_samples running samples does not take turns.
+// the sample generates. Nobody knows their number before. So a sample pays ahead for as many tokens as its tenant's
+// samples generated lately, pays again when they are used up, and gets the rest back at its end. What is computed again
+// after a preemption costs nothing. Masks that are slow to make delay every sample, so they cost as many tokens as
+// would have been made in their time (grammar_masks.h). A tenant with max_running_samples running samples does not take
+// turns.
 //
 // The line forgets a tenant that neither waits nor runs.
 //
@@ -72,6 +73,8 @@ class WaitingLine {
   uint64_t num_left() const { return num_left_; }
   // The tenants that wait or run.
   size_t num_tenants() const { return lines_.size(); }
+  // The tokens that a sample of this request will generate if it is like its tenant's last ones.
+  double UsualTokens(const GenerationRequest& request) const;
   double WeightOf(const std::string& tenant) const { return tenants_.weights.Of(tenant); }
 
   // The priority, plus a level for each priority_aging of waiting. The scheduler preempts the lowest.
@@ -80,6 +83,7 @@ class WaitingLine {
  private:
   struct TenantLine : TurnAccount {
     std::string name;
+    double usual_tokens = 0;  // that a sample of the tenant generates: a moving mean
     Entries entries;
     int32_t num_running = 0;
   };
@@ -88,6 +92,7 @@ class WaitingLine {
   void Put(std::shared_ptr<ActiveRequest> active, absl::Time now, TenantLine& line);
   void Take(LinePlace place, TenantLine& line);
   void PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line);
+  void LearnLength(const Sequence& ended, TenantLine& line);
   void GiveBackRest(Sequence& sequence, TenantLine& line);
   // Call after each change of a tenant's entries or running samples. May destroy the line.
   void Update(TenantLine& line);
@@ -99,7 +104,7 @@ class WaitingLine {
   size_t num_entries_ = 0;
   uint64_t next_number_ = 0;
   uint64_t num_left_ = 0;
-  double usual_tokens_;  // that a sample generates: a moving mean
+  double usual_tokens_;  // the same of all tenants, for a new one
 };
 
 }  // namespace foretoken::verifier

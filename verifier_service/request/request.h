@@ -138,7 +138,7 @@ struct SampleOutput {
   Ticket ticket = 0;
   int32_t sample_index = 0;
   absl::Time time;                  // the end of the step, on the engine's clock
-  std::optional<absl::Time> began;  // set once: when the request left the queue
+  std::optional<absl::Time> began;  // set once: when the sample began to run
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<uint32_t> text_ends;             // as token_ids: bytes of the sample's text up to this token

@@ -18,6 +18,7 @@
 namespace foretoken::verifier {
 namespace {
 
+constexpr int32_t kAnySeed = -1;                                       // as none in vLLM
 constexpr uint32_t kAllTokens = std::numeric_limits<uint32_t>::max();  // top_k: -1 in vLLM
 constexpr int32_t kTruncateToContext = -1;
 // More elements than this of a list that is refused anyway need not be read.
@@ -106,7 +107,7 @@ absl::Status TranslateSampling(const engine_api::SamplingParams& from, v1::Sampl
   to.set_presence_penalty(from.presence_penalty());
   to.set_repetition_penalty(from.repetition_penalty() == 0 ? 1 : from.repetition_penalty());
   if (from.n() > 0) to.set_n(from.n());
-  if (from.has_seed()) to.set_seed(static_cast<uint64_t>(int64_t{from.seed()}));
+  if (from.has_seed() && from.seed() != kAnySeed) to.set_seed(static_cast<uint64_t>(int64_t{from.seed()}));
   for (const auto& [id, bias] : from.logit_bias()) {
     if (id < 0) {
       return Invalid(absl::StrCat("sampling_params.logit_bias[", id, "]"), "expected the id of a token, got ", id);
@@ -217,6 +218,7 @@ absl::Status InTheirWords(const absl::Status& error) {
       {"stopping.include_stop_string", "sampling_params.include_stop_str_in_output"},
       {"stopping.", "sampling_params."},
       {"sampling.", "sampling_params."},
+      {"sampling", "sampling_params"},
       {"output.", "sampling_params."},
       {"response_format.ebnf", "sampling_params.grammar"},
       {"response_format.choices.texts", "sampling_params.choice.choices"},
@@ -224,7 +226,7 @@ absl::Status InTheirWords(const absl::Status& error) {
       {"response_format.", "sampling_params."},
       {"response_format", "sampling_params.constraint"},
   };
-  const std::string field = rpc::FieldOf(error);
+  const std::string field = base::FieldOf(error);
   const std::string message(error.message());
   const std::string prefix = absl::StrCat(field, ": ");
   if (field.empty() || !absl::StartsWith(message, prefix)) return error;

@@ -32,5 +32,10 @@ TEST(Reason, IsTheCodesNameWhereNoneIsGiven) {
   EXPECT_TRUE(WithReason(absl::OkStatus(), "NONE").ok());
 }
 
+TEST(Field, TravelsWithTheStatus) {
+  EXPECT_EQ(FieldOf(WithField(absl::InvalidArgumentError("model: why"), "model")), "model");
+  EXPECT_EQ(FieldOf(absl::InvalidArgumentError("why")), "");
+}
+
 }  // namespace
 }  // namespace foretoken::base

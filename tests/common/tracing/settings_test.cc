@@ -76,6 +76,32 @@ TEST(TraceSettings, AnEndpointWithoutASchemeIsSecureUnlessSaidOtherwise) {
             "http://c:1");
 }
 
+TEST(TraceSettings, AnEndpointForGrpcHasAPort) {
+  const auto url = [](const std::string& text) {
+    return Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", text}}).settings.endpoint.url;
+  };
+  EXPECT_EQ(url("http://collector"), "http://collector:4317");
+  EXPECT_EQ(url("http://[::1]/"), "http://[::1]:4317/");
+  EXPECT_EQ(url("https://me:secret@collector"), "https://me:secret@collector:4317");
+  EXPECT_EQ(url("http://collector:1"), "http://collector:1");
+}
+
+TEST(TraceSettings, NamesOfChoicesMayHaveCapitals) {
+  const Read read(VariableMap{{"OTEL_TRACES_EXPORTER", "OTLP"},
+                              {"OTEL_EXPORTER_OTLP_PROTOCOL", "HTTP/Protobuf"},
+                              {"OTEL_EXPORTER_OTLP_COMPRESSION", "GZIP"},
+                              {"OTEL_TRACES_SAMPLER", "ALWAYS_OFF"},
+                              {"OTEL_PROPAGATORS", "None"}});
+  EXPECT_THAT(read.warnings, IsEmpty());
+  EXPECT_EQ(read.settings.endpoint.url, "http://localhost:4318/v1/traces");
+  EXPECT_TRUE(read.settings.endpoint.compresses);
+  EXPECT_FALSE(read.settings.sampler.Samples(std::nullopt, TraceId{}));
+  EXPECT_FALSE(read.settings.propagates);
+  EXPECT_EQ(Read(VariableMap{{"OTEL_TRACES_EXPORTER", "None"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"}})
+                .settings.endpoint.url,
+            "");
+}
+
 TEST(TraceSettings, CanBeSwitchedOff) {
   const std::pair<std::string, std::string> endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"};
   EXPECT_EQ(Read(VariableMap{endpoint, {"OTEL_SDK_DISABLED", "TRUE"}}).settings.endpoint.url, "");
@@ -252,6 +278,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair("OTEL_EXPORTER_OTLP_TIMEOUT", "-1"), std::pair("OTEL_TRACES_SAMPLER", "sometimes"),
                       std::pair("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), std::pair("OTEL_SDK_DISABLED", "yes"),
                       std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://c"),
+                      std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:99999"),
+                      std::pair("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "no pair"),
                       std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%4"), std::pair("OTEL_EXPORTER_OTLP_HEADERS", "a=%+4"),
                       std::pair("OTEL_RESOURCE_ATTRIBUTES", "a=%FF"), std::pair("OTEL_RESOURCE_ATTRIBUTES", "\xFF=a"),

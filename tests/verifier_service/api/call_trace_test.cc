@@ -324,8 +324,8 @@ TEST_F(CallTraceTest, ACallSaysWhatWasAskedForAndWhatItUsed) {
 TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {
   CallTrace trace = Begin();
   trace.Submit({.num_samples = 2}, "llama");
-  trace.Observe({.time = At(1), .began = At(0)});
   for (int i = 0; i < 2; ++i) {
+    trace.Observe({.sample_index = i, .time = At(1 + i), .began = At(i)});
     SampleOutput output = Tokens(10 + i, 0);
     output.sample_index = i;
     output.completion = SampleCompletion{};
@@ -333,11 +333,27 @@ TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {
   }
   trace.End(absl::OkStatus());
   std::vector<int64_t> decoded;
+  std::vector<absl::Time> prompts;
   for (const tracing::Span& span : spans_) {
+    if (span.name == "prompt") prompts.push_back(span.begin);
     if (span.name == "decode") decoded.push_back(Attribute<int64_t>(span, "foretoken.sample_index"));
   }
   EXPECT_THAT(decoded, UnorderedElementsAre(0, 1));
+  ASSERT_EQ(prompts.size(), 2);
+  EXPECT_EQ(prompts[1] - prompts[0], At(1) - At(0)) << "the second sample had to wait for room";
   EXPECT_EQ(Attribute<std::vector<std::string>>(Named("p.S/M"), "gen_ai.response.finish_reasons").size(), 2u);
+}
+
+TEST_F(CallTraceTest, ASampleThatNeverBeganHasNoPhase) {
+  CallTrace trace = Begin();
+  trace.Submit({.num_samples = 2}, "llama");
+  trace.Observe({.time = At(1), .began = At(0)});
+  for (int i = 0; i < 2; ++i) {
+    trace.Observe(
+        {.sample_index = i, .time = At(5), .completion = SampleCompletion{.finish_reason = FinishReason::kAbort}});
+  }
+  trace.End(absl::UnavailableError("draining"));
+  EXPECT_EQ(std::ranges::count(spans_, "prompt", &tracing::Span::name), 1);
 }
 
 TEST_F(CallTraceTest, ARefusedCallHasItsStatusAndOnlyServersFaultsAreErrors) {
@@ -440,6 +456,7 @@ TEST_F(CallTraceTest, ACallThatEndsEarlySaysWhatIsKnown) {
   for (const int num_accepted : {0, 3}) {
     SampleOutput output = Tokens(6 + num_accepted, num_accepted);
     output.sample_index = 1;
+    if (num_accepted == 0) output.began = At(5);
     trace.Observe(output);
   }
   trace.End(absl::CancelledError("the client has gone"));

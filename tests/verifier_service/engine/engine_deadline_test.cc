@@ -112,6 +112,32 @@ TEST_F(EngineDeadlineTest, APromptThatCannotEndInTimeIsRefusedAtItsTurn) {
   EXPECT_EQ(engine->GetStats().num_steps, num_steps);
 }
 
+// At its turn a request has time for its first token and not for all of its output.
+TEST_F(EngineDeadlineTest, WhereOthersWaitARequestThatCannotEndInTimeLeavesThemItsRoom) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  constexpr int32_t kUsualTokens = 64;
+  for (int i = 0; i < 8; ++i) {  // the engine learns how long they take
+    ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration(), kUsualTokens)), absl::OkStatus());
+  }
+  const absl::Time begin = now_;
+  StepUntilIdle(*engine);
+  const absl::Duration run = (now_ - begin) / 8;
+  const auto result_of = [&](GenerationRequest request, bool others_wait) {
+    request.deadline = now_ + run / 2;
+    EXPECT_EQ(Submit(*engine, request), absl::OkStatus());
+    if (others_wait) {
+      EXPECT_EQ(Submit(*engine, Due(absl::InfiniteDuration())), absl::OkStatus());
+    }
+    StepUntilIdle(*engine);
+    return results_.at({request.ticket, 0});
+  };
+  const auto refused = result_of(Due(absl::Hours(1), kUsualTokens), /*others_wait=*/true);
+  EXPECT_EQ(base::ReasonOf(refused.error), "DEADLINE_TOO_SHORT") << refused.error;
+  EXPECT_TRUE(refused.token_ids.empty());
+  EXPECT_EQ(result_of(Due(absl::Hours(1), kUsualTokens), /*others_wait=*/false).token_ids.size(), kUsualTokens);
+  EXPECT_EQ(result_of(Due(absl::Hours(1), kUsualTokens / 4), /*others_wait=*/true).token_ids.size(), kUsualTokens / 4);
+}
+
 TEST_F(EngineDeadlineTest, AfterASlowTimeRequestsAreServedAgain) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
   tick_ = absl::Seconds(1000);

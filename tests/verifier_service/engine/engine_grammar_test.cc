@@ -183,6 +183,7 @@ TEST_F(EngineGrammarTest, TheFirstMasksMayTakeTheTimeOfThirtyTwo) {
                                             .compute_time = [&] { return now += per_mask; }};
     const Result result = Generate({request}, none, options).begin()->second;
     EXPECT_EQ(base::ReasonOf(result.error), "FORMAT_TOO_COSTLY");
+    EXPECT_EQ(base::FieldOf(result.error), "response_format");
     return result.token_ids.size();
   };
   EXPECT_EQ(num_tokens(absl::Milliseconds(161)), 1);
@@ -246,6 +247,7 @@ TEST_F(EngineGrammarTest, AFormThatNoTokenCanGoOnIsToBlame) {
   EXPECT_EQ(result.text, "a");
   EXPECT_THAT(result.error.message(), HasSubstr("response_format: no token can follow"));
   EXPECT_EQ(base::ReasonOf(result.error), "NO_TOKEN_TO_DRAW");
+  EXPECT_EQ(base::FieldOf(result.error), "response_format");
 }
 
 }  // namespace

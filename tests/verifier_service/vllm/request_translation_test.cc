@@ -89,7 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         Same{"Samples", "sampling_params { n: 3 }", "sampling { n: 3 }"},
         Same{"Seed", "sampling_params { seed: 7 }", "sampling { seed: 7 }"},
         Same{"SeedZero", "sampling_params { seed: 0 }", "sampling { seed: 0 }"},
-        Same{"NegativeSeed", "sampling_params { seed: -1 }", "sampling { seed: 18446744073709551615 }"},
+        Same{"AnySeed", "sampling_params { seed: -1 }", ""},
+        Same{"NegativeSeed", "sampling_params { seed: -2 }", "sampling { seed: 18446744073709551614 }"},
         Same{"Bias", "sampling_params { logit_bias { key: 7 value: -2 } }",
              "sampling { logit_bias { key: 7 value: -2 } }"},
         Same{"Lengths", "sampling_params { max_tokens: 9 min_tokens: 2 }", "stopping { max_tokens: 9 min_tokens: 2 }"},
@@ -147,7 +148,7 @@ TEST_P(RefusedTranslation, NamesTheField) {
   const auto ours = ToOurs(Theirs(GetParam().theirs), SmallModel());
   EXPECT_EQ(ours.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(ours.status().message()), StartsWith(GetParam().message));
-  EXPECT_THAT(GetParam().message, StartsWith(rpc::FieldOf(ours.status())));
+  EXPECT_THAT(GetParam().message, StartsWith(base::FieldOf(ours.status())));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -194,16 +195,18 @@ TEST(InTheirWords, RenamesFields) {
     const absl::Status renamed = InTheirWords(rpc::InvalidField(ours, "expected 1, got 2"));
     EXPECT_EQ(renamed.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(renamed.message(), absl::StrCat(theirs, ": expected 1, got 2"));
-    EXPECT_EQ(rpc::FieldOf(renamed), theirs);
+    EXPECT_EQ(base::FieldOf(renamed), theirs);
   }
   EXPECT_EQ(InTheirWords(rpc::InvalidField("stopping.min_tokens", "expected at most stopping.max_tokens, 8, got 9"))
                 .message(),
             "sampling_params.min_tokens: expected at most sampling_params.max_tokens, 8, got 9");
   const absl::Status other = absl::NotFoundError("model: expected \"demo\"");
   EXPECT_EQ(InTheirWords(other), other);
+  const absl::Status no_token = InTheirWords(base::WithField(absl::InvalidArgumentError("sampling: none"), "sampling"));
+  EXPECT_EQ(no_token.message(), "sampling_params: none");
   const absl::Status costly = InTheirWords(base::Confidential(
       base::WithReason(rpc::InvalidField("response_format.regex", "too large"), "FORMAT_TOO_COSTLY")));
-  EXPECT_EQ(rpc::FieldOf(costly), "sampling_params.regex");
+  EXPECT_EQ(base::FieldOf(costly), "sampling_params.regex");
   EXPECT_TRUE(base::IsConfidential(costly));
   EXPECT_EQ(base::ReasonOf(costly), "FORMAT_TOO_COSTLY");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forecast of a request's first token. If this test fails, the server refuses requests that could have had a token
-// in time, or lets requests wait in vain.
-#include "verifier_service/engine/first_token_forecast.h"
+// The forecasts for requests with deadlines. If this test fails, the server refuses requests that it could have served
+// in time, or lets requests wait and run in vain.
+#include "verifier_service/engine/deadline_forecast.h"
 
 #include <gtest/gtest.h>
 
@@ -12,12 +12,12 @@ constexpr int32_t kMaxRunning = 4, kMaxRows = 8;
 
 absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
-TEST(FirstTokenForecast, KnowsNothingAtFirst) {
-  EXPECT_EQ(FirstTokenForecast(kMaxRunning, kMaxRows).LeastWait(1000), absl::ZeroDuration());
+TEST(DeadlineForecast, KnowsNothingAtFirst) {
+  EXPECT_EQ(DeadlineForecast(kMaxRunning, kMaxRows).LeastWait(1000), absl::ZeroDuration());
 }
 
-TEST(FirstTokenForecast, TakesHalfAStepAndHalfTheLinesPaceBehindThoseWhoCouldBeginNow) {
-  FirstTokenForecast forecast(kMaxRunning, kMaxRows);
+TEST(DeadlineForecast, TakesHalfAStepAndHalfTheLinesPaceBehindThoseWhoCouldBeginNow) {
+  DeadlineForecast forecast(kMaxRunning, kMaxRows);
   for (const int ms : {300, 100, 200}) forecast.ObserveStep(1, absl::Milliseconds(ms));
   forecast.ObserveLine(0, /*has_waiting=*/true, At(0));
   forecast.ObserveLine(31, /*has_waiting=*/true, At(31));
@@ -27,8 +27,17 @@ TEST(FirstTokenForecast, TakesHalfAStepAndHalfTheLinesPaceBehindThoseWhoCouldBeg
   EXPECT_EQ(forecast.LeastWait(kMaxRunning + 10), absl::Milliseconds(50) + absl::Seconds(10));
 }
 
-TEST(FirstTokenForecast, FollowsTheLine) {
-  FirstTokenForecast forecast(0, kMaxRows);
+TEST(DeadlineForecast, ARunTakesAsLongAsTheLastOnes) {
+  DeadlineForecast forecast(kMaxRunning, kMaxRows);
+  EXPECT_EQ(forecast.RunTime(1000), absl::ZeroDuration()) << "nothing has run";
+  forecast.ObserveRun(100, absl::Seconds(200));
+  EXPECT_EQ(forecast.RunTime(10), absl::Seconds(20));
+  for (int i = 0; i < 100; ++i) forecast.ObserveRun(10, absl::Seconds(10));
+  EXPECT_NEAR(absl::ToDoubleSeconds(forecast.RunTime(10)), 10, 0.1);
+}
+
+TEST(DeadlineForecast, FollowsTheLine) {
+  DeadlineForecast forecast(0, kMaxRows);
   forecast.ObserveLine(0, /*has_waiting=*/true, At(0));
   forecast.ObserveLine(40, /*has_waiting=*/true, At(80));
   EXPECT_EQ(forecast.LeastWait(10), absl::Seconds(10));
@@ -40,8 +49,8 @@ TEST(FirstTokenForecast, FollowsTheLine) {
   EXPECT_EQ(forecast.LeastWait(10), absl::ZeroDuration()) << "an empty line makes nobody wait";
 }
 
-TEST(FirstTokenForecast, APromptTakesHalfTheTimeOfItsFullStepsAtTheirFastest) {
-  FirstTokenForecast forecast(kMaxRunning, kMaxRows);
+TEST(DeadlineForecast, APromptTakesHalfTheTimeOfItsFullStepsAtTheirFastest) {
+  DeadlineForecast forecast(kMaxRunning, kMaxRows);
   forecast.ObserveStep(kMaxRows - 1, absl::Milliseconds(10));
   EXPECT_EQ(forecast.LeastPromptTime(100 * kMaxRows), absl::ZeroDuration()) << "no full step is known";
   for (const int ms : {300, 80, 200}) forecast.ObserveStep(kMaxRows, absl::Milliseconds(ms));
