@@ -137,7 +137,8 @@ foretoken::flags::CommandLine CommandLineOf(const Command& command) {
           // Without its value a constraint or a protection would be none, and nobody would see that a variable of the
           // shell was unset.
           .needs_value = {"json_schema", "regex", "ebnf", "choices", "structural_tag", "allowed_token_ids",
-                          "numerics_fingerprint", "tenant", "tls_ca", "tls_certificate", "tls_key", "token_file"}};
+                          "banned_token_ids", "numerics_fingerprint", "tenant", "tls_ca", "tls_certificate", "tls_key",
+                          "token_file"}};
 }
 
 bool Is(const std::string& word, std::initializer_list<const char*> names) {
@@ -183,6 +184,6 @@ int main(int argc, char** argv) {
   // A script that keeps the output must not take a full disk for success.
   std::cout.flush();
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return code;
-  std::cerr << "foretoken: cannot write to standard output; is its disk full?" << std::endl;
+  std::cerr << "foretoken: cannot write to standard output; is its disk full, or has its reader ended?" << std::endl;
   return code == 0 ? 1 : code;
 }

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <ostream>
 #include <span>
 #include <system_error>
 
@@ -31,11 +33,11 @@ ABSL_FLAG(int32_t, requests, 0, "Number of requests to send; they take the promp
 ABSL_FLAG(bool, compare, false,
           "Send each request with speculation off and on; on is auto, or always with --speculation=always; print the "
           "ratio, and fail unless all token ids are equal");
-ABSL_FLAG(std::string, json_out, "", "File that also gets the result, as JSON");
-
-ABSL_FLAG(std::string, profile, "",
-          "File that gets a profile for `foretoken simulate`: the requests are sent with 1, 2, 4 ... clients up to "
-          "--clients, with speculation and without; the server needs --allow_step_reports");
+ABSL_FLAG(std::string, json_out, "", "File that also gets the result, as JSON; - is standard output");
+ABSL_FLAG(
+    std::string, profile, "",
+    "File that gets a profile for `foretoken simulate`, or - for standard output: the requests are sent with 1, 2, 4 "
+    "... clients up to --clients, with speculation and without; the server needs --allow_step_reports");
 
 namespace foretoken::client {
 namespace {
@@ -59,6 +61,15 @@ absl::StatusOr<std::vector<GenerateRequest>> RequestsFromFlags(const std::vector
   return requests;
 }
 
+bool IsStandardOutput(const std::string& path) { return path == "-" || path == "/dev/stdout"; }
+
+// The stream that gets the table. JSON has standard output for itself.
+std::ostream& TableStream() {
+  const bool is_for_json =
+      IsStandardOutput(absl::GetFlag(FLAGS_json_out)) || IsStandardOutput(absl::GetFlag(FLAGS_profile));
+  return is_for_json ? std::cerr : std::cout;
+}
+
 struct Column {
   std::string title;
   const GenerationStats& stats;
@@ -73,17 +84,19 @@ std::string Quantile(const std::optional<Distribution>& distribution, double Dis
 // Prints one row: its name, and one value per column.
 template <typename Read>
 void PrintRow(absl::string_view name, std::span<const Column> columns, Read read) {
-  std::cout << absl::StrFormat("%-28s", name);
-  for (const Column& column : columns) std::cout << absl::StrFormat("%18s", read(column.stats));
-  std::cout << "\n";
+  std::ostream& table = TableStream();
+  table << absl::StrFormat("%-28s", name);
+  for (const Column& column : columns) table << absl::StrFormat("%18s", read(column.stats));
+  table << "\n";
 }
 
 void PrintTable(std::span<const Column> columns) {
   using Stats = GenerationStats;
+  std::ostream& table = TableStream();
   if (columns.size() > 1) {
-    std::cout << absl::StrFormat("%-28s", "");
-    for (const Column& column : columns) std::cout << absl::StrFormat("%18s", column.title);
-    std::cout << "\n";
+    table << absl::StrFormat("%-28s", "");
+    for (const Column& column : columns) table << absl::StrFormat("%18s", column.title);
+    table << "\n";
   }
   PrintRow("requests", columns, [](const Stats& s) { return absl::StrCat(s.num_requests); });
   PrintRow("tokens", columns, [](const Stats& s) { return absl::StrCat(s.num_tokens); });
@@ -123,15 +136,15 @@ void PrintTable(std::span<const Column> columns) {
   }
   for (const Column& column : columns) {
     for (const auto& [code, count] : column.stats.errors) {
-      std::cout << absl::StrFormat("%-28s%18d %s\n", absl::StrCat("failed, ", code), count, column.title);
+      table << absl::StrFormat("%-28s%18d %s\n", absl::StrCat("failed, ", code), count, column.title);
     }
   }
-  std::cout << std::flush;
+  table << std::flush;
 }
 
 // A run may take hours, so the place of its result is checked before it. For a new file that is its directory.
 absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
-  if (path.empty()) return absl::OkStatus();
+  if (path.empty() || IsStandardOutput(path)) return absl::OkStatus();
   std::error_code ignored;
   std::filesystem::path place = path;
   if (!std::filesystem::exists(place, ignored)) place = place.has_parent_path() ? place.parent_path() : ".";
@@ -143,6 +156,10 @@ absl::Status CheckPlace(absl::string_view flag, const std::string& path) {
 // An empty path takes nothing.
 absl::Status WriteFile(absl::string_view flag, const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return absl::OkStatus();
+  if (IsStandardOutput(path)) {
+    std::cout << JsonText(json) << std::endl;
+    return absl::OkStatus();  // main looks at the stream
+  }
   const absl::Status status = WriteResultFile(path, JsonText(json) + "\n");
   return {status.code(), absl::StrCat(flag, ": ", status.message())};
 }
@@ -176,12 +193,13 @@ absl::Status MeasureOnce(GenerationClient& client, std::span<const GenerateReque
   const LoadResult result = WithProgress(
       requests.size(), first_error, [&](const auto& on_done) { return RunLoad(client, requests, options, on_done); });
   const GenerationStats stats = Summarise(result.generations, result.wall);
+  const absl::Status written = WriteJson(ToJson(stats));
   PrintTable(std::vector<Column>{{"", stats}});
   if (result.num_sent_late > 0) {
     std::cerr << "foretoken: " << result.num_sent_late << " requests were sent late, because " << options.num_clients
               << " others were running; their times begin when they were sent\n";
   }
-  FT_RETURN_IF_ERROR(WriteJson(ToJson(stats)));
+  FT_RETURN_IF_ERROR(written);
   return CheckAllOk(stats, first_error);
 }
 
@@ -191,9 +209,10 @@ absl::Status MeasureBothWays(GenerationClient& client, std::span<const GenerateR
   const Comparison comparison = WithProgress(2 * requests.size(), first_error, [&](const auto& on_done) {
     return Compare(client, requests, options, on_done);
   });
+  const absl::Status written = WriteJson(ToJson(comparison));
   PrintTable(std::vector<Column>{{"speculation off", comparison.off}, {"speculation on", comparison.on}});
-  std::cout << Verdict(comparison) << std::flush;
-  FT_RETURN_IF_ERROR(WriteJson(ToJson(comparison)));
+  TableStream() << Verdict(comparison) << std::flush;
+  FT_RETURN_IF_ERROR(written);
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.off, first_error));
   FT_RETURN_IF_ERROR(CheckAllOk(comparison.on, first_error));
   if (!comparison.AllEqual()) return absl::DataLossError("speculation changed the output");
@@ -225,9 +244,9 @@ absl::Status MeasureProfile(GenerationClient& client, std::span<const GenerateRe
       });
       const GenerationStats stats = Summarise(result.generations, result.wall);
       FT_RETURN_IF_ERROR(CheckAllOk(stats, first_error));
-      std::cout << absl::StrFormat("%d clients, speculation %-4s%12.2f tokens/s\n", num_clients,
-                                   is_speculative ? "on" : "off", stats.tokens_per_s)
-                << std::flush;
+      TableStream() << absl::StrFormat("%d clients, speculation %-4s%12.2f tokens/s\n", num_clients,
+                                       is_speculative ? "on" : "off", stats.tokens_per_s)
+                    << std::flush;
       builder.Add(result.generations, is_speculative);
     }
     if (num_clients == options.num_clients) break;
@@ -262,6 +281,8 @@ absl::Status Bench(const std::vector<std::string>& arguments) {
   const InterruptWatcher interrupt(cancellation);
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags({}, &cancellation));
   const bool writes_profile = !absl::GetFlag(FLAGS_profile).empty();
+  // A reader of the table that ends early must not lose the file.
+  if (writes_profile || !absl::GetFlag(FLAGS_json_out).empty()) std::signal(SIGPIPE, SIG_IGN);
   if (writes_profile && (absl::GetFlag(FLAGS_compare) || !absl::GetFlag(FLAGS_json_out).empty())) {
     return absl::InvalidArgumentError("--profile: expected neither --compare nor --json_out with it");
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -51,7 +52,8 @@ constexpr char kHelp[] =
     "/quit         end; so does the end of the input\n"
     "Every other line is a message. // at the beginning of a line stands for one /. Ctrl-C stops an answer.\n";
 
-// Sends Ctrl-C to the answer that is being written. Without one, Ctrl-C ends the process.
+// Ctrl-C stops the answer that is being written. Without one, it ends the process, as every other signal does. The
+// server ends an answer whose connection is gone.
 class AnswerInterrupt {
  public:
   // The cancellation of the next answer.
@@ -64,9 +66,9 @@ class AnswerInterrupt {
     absl::MutexLock lock(&mutex_);
     answer_.reset();
   }
-  void OnSignal() {
+  void OnSignal(int signal) {
     absl::MutexLock lock(&mutex_);
-    if (answer_ == nullptr || answer_->cancelled()) _exit(kInterruptedExitCode);
+    if (signal != SIGINT || answer_ == nullptr || answer_->cancelled()) _exit(128 + signal);
     answer_->Cancel();
   }
 
@@ -260,7 +262,7 @@ absl::StatusOr<bool> Chat(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(GenerateRequest request, RequestFromFlags("the messages"));
   if (request.sampling().n() > 1) return absl::InvalidArgumentError("--n: a conversation has one answer, expected 1");
   AnswerInterrupt interrupt;
-  const InterruptWatcher watcher([&interrupt] { interrupt.OnSignal(); });
+  const InterruptWatcher watcher([&interrupt](int signal) { interrupt.OnSignal(signal); });
   FT_ASSIGN_OR_RETURN(GenerationClient client, ConnectFromFlags());
   FT_ASSIGN_OR_RETURN(const foretoken::v1::GetModelInfoResponse info, client.GetModelInfo());
   if (!info.has_chat_template()) {

@@ -46,10 +46,11 @@ class Printer {
     std::cout << std::flush;
   }
 
-  // Prints the rest of all samples. After an early end of the call, later samples may still wait.
+  // Prints the rest of all samples. After an early end of the call, later samples may still wait. A refused request has
+  // printed nothing, not even a line.
   void Finish() {
     for (const auto& [index, held] : samples_) PrintHeld(index);
-    std::cout << std::endl;
+    if (has_printed_) std::cout << std::endl;
   }
 
  private:
@@ -75,13 +76,16 @@ class Printer {
 
   void Write(absl::string_view text) {
     std::cout << text;
-    if (!text.empty()) is_in_line_ = text.back() != '\n';
+    if (text.empty()) return;
+    has_printed_ = true;
+    is_in_line_ = text.back() != '\n';
   }
 
   const OutputStyle style_;
   const bool has_many_samples_;
   std::map<uint32_t, Held> samples_;
-  uint32_t current_ = 0;     // the first unfinished sample
+  uint32_t current_ = 0;  // the first unfinished sample
+  bool has_printed_ = false;
   bool is_in_line_ = false;  // the last printed line has no end yet
 };
 

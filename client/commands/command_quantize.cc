@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // foretoken quantize: writes a checkpoint again with 4-bit or 8-bit integers, once, for every later start.
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 
 #include "absl/flags/flag.h"
@@ -40,7 +41,12 @@ absl::StatusOr<QuantizeOptions> OptionsFromFlags(const std::vector<std::string>&
 absl::Status Quantize(const std::vector<std::string>& arguments) {
   FT_ASSIGN_OR_RETURN(QuantizeOptions options, OptionsFromFlags(arguments));
   Cancellation cancellation;
-  const InterruptWatcher interrupt(cancellation);
+  // The end after a signal removes the files, and may take long.
+  const InterruptWatcher interrupt(cancellation, /*patience=*/absl::InfiniteDuration());
+  // A pipe without a reader and a limit for the size of files are errors in writing, and end nothing before its files
+  // are removed.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   options.cancellation = &cancellation;
   int64_t shown_percent = -1;
   const auto progress = [&](int64_t num_bytes_done, int64_t num_bytes) {

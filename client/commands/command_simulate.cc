@@ -154,6 +154,9 @@ absl::Status RunSimulation(const std::vector<std::string>& arguments) {
     return absl::InvalidArgumentError(absl::StrCat("--max_first_token: expected more than 0, got ",
                                                    absl::FormatDuration(absl::GetFlag(FLAGS_max_first_token))));
   }
+  if (absl::GetFlag(FLAGS_rate) != 0 && absl::GetFlag(FLAGS_clients) != 1) {
+    return absl::InvalidArgumentError("--rate: expected no --clients with it");
+  }
   FT_ASSIGN_OR_RETURN(const Profile profile, ReadProfile(arguments));
   const double rate = absl::GetFlag(FLAGS_rate);
   const SimulatedLoad load = {.rate = rate,

@@ -33,12 +33,12 @@ struct Target {
   bool is_secure = false;  // https://
 };
 
-// The flag may also be an http:// or https:// address.
+// The flag may also be an address with http://, https:// or grpc://.
 absl::StatusOr<Target> ReadTarget() {
   const std::string flag = absl::GetFlag(FLAGS_target);
   absl::string_view name = flag;
   Target target;
-  for (const absl::string_view scheme : {"https://", "http://"}) {
+  for (const absl::string_view scheme : {"https://", "http://", "grpc://"}) {
     if (!absl::StartsWithIgnoreCase(name, scheme)) continue;
     target.is_secure = scheme == "https://";
     name.remove_prefix(scheme.size());
@@ -88,8 +88,9 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata, const Cance
   if (timeout <= absl::ZeroDuration()) return absl::InvalidArgumentError("--timeout: expected more than 0");
   FT_ASSIGN_OR_RETURN(const Target target, ReadTarget());
   FT_RETURN_IF_ERROR(AddToken(metadata));
+  const int64_t connect_timeout_ms = absl::ToInt64Milliseconds(absl::Ceil(connect_timeout, absl::Milliseconds(1)));
   ConnectOptions options = {.target = target.name,
-                            .connect_timeout_ms = static_cast<int32_t>(absl::ToInt64Milliseconds(connect_timeout)),
+                            .connect_timeout_ms = static_cast<int32_t>(connect_timeout_ms),
                             .on_slow_connect =
                                 [&] {
                                   std::cerr << "foretoken: connecting to " << target.name << ", for at most "
@@ -111,8 +112,10 @@ absl::StatusOr<GenerationClient> ConnectFromFlags(Metadata metadata, const Cance
   absl::StatusOr<GenerationClient> client = GenerationClient::Connect(options);
   if (client.ok() || !absl::IsUnavailable(client.status())) return client;
   return absl::UnavailableError(absl::StrCat(client.status().message(), ": is foretoken_verifier running there, ",
-                                             is_encrypted ? "with" : "without",
-                                             " TLS? See --target, --tls_ca and --connect_timeout"));
+                                             is_encrypted
+                                                 ? "with TLS? See --target, --tls_ca, --tls_certificate, --tls_key"
+                                                 : "without TLS? See --target, --tls_ca",
+                                             " and --connect_timeout"));
 }
 
 }  // namespace foretoken::client

@@ -30,7 +30,7 @@ namespace foretoken::client {
 namespace {
 
 // A device like /dev/zero has no end.
-absl::StatusOr<std::string> ReadWhole(absl::string_view flag, const std::string& path, std::istream& from) {
+absl::StatusOr<std::string> ReadWhole(absl::string_view source, const std::string& path, std::istream& from) {
   std::string text;
   std::vector<char> piece(size_t{1} << 16);
   do {
@@ -38,12 +38,12 @@ absl::StatusOr<std::string> ReadWhole(absl::string_view flag, const std::string&
     text.append(piece.data(), static_cast<size_t>(from.gcount()));
     if (text.size() > base::kMaxReadBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, ": ", path, ": expected at most ", base::kMaxReadBytes, " bytes, got more"));
+          absl::StrCat(source, ": ", path, ": expected at most ", base::kMaxReadBytes, " bytes, got more"));
     }
   } while (from);
   // std::cin reads by way of stdin, and takes an error there for the end.
   if (from.bad() || (&from == &std::cin && std::ferror(stdin) != 0)) {
-    return absl::UnavailableError(absl::StrCat("--", flag, ": cannot read ", path, " to its end"));
+    return absl::UnavailableError(absl::StrCat(source, ": cannot read ", path, " to its end"));
   }
   return text;
 }
@@ -58,15 +58,15 @@ absl::Status CheckPromptFile(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path) {
-  if (path == "-") return ReadWhole(flag, path, std::cin);
+absl::StatusOr<std::string> ReadText(absl::string_view source, const std::string& path) {
+  if (path == "-") return ReadWhole(source, path, std::cin);
   std::ifstream file(path, std::ios::binary);
   std::error_code error;
   // A directory opens like a file and throws in reading.
   if (!file || std::filesystem::is_directory(path, error)) {
-    return absl::NotFoundError(absl::StrCat("--", flag, ": cannot read ", path));
+    return absl::NotFoundError(absl::StrCat(source, ": cannot read ", path));
   }
-  return ReadWhole(flag, path, file);
+  return ReadWhole(source, path, file);
 }
 
 absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foretoken::v1::GenerateRequest& request) {
@@ -87,7 +87,7 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
     if (file.empty() && isatty(STDIN_FILENO) == 1) {
       std::cerr << "reading the prompt from standard input; Ctrl-D ends it" << std::endl;
     }
-    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("prompt_file", path));
+    FT_ASSIGN_OR_RETURN(*request.mutable_text(), ReadText("--prompt_file", path));
     return absl::OkStatus();
   }
   for (const std::string& token : tokens) {
@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std:
   }
   if (!arguments.empty()) return std::vector<std::string>{absl::StrJoin(arguments, " ")};
   FT_RETURN_IF_ERROR(CheckPromptFile(file));
-  FT_ASSIGN_OR_RETURN(const std::string text, ReadText("prompt_file", file));
+  FT_ASSIGN_OR_RETURN(const std::string text, ReadText("--prompt_file", file));
   return ParsePromptLines(text);
 }
 

@@ -21,8 +21,8 @@ absl::Status SetPromptFromFlags(const std::vector<std::string>& arguments, foret
 // line, and the flag as above.
 absl::StatusOr<std::vector<std::string>> PromptsFromFlags(const std::vector<std::string>& arguments);
 
-// The text of a file that a flag names, "-" for standard input. NOT_FOUND, or UNAVAILABLE for an error in reading,
-// names the flag and the file.
-absl::StatusOr<std::string> ReadText(absl::string_view flag, const std::string& path);
+// The text of a file that a flag or an argument names, "-" for standard input. NOT_FOUND, or UNAVAILABLE for an error
+// in reading, names the source, as "--prompt_file" or "FILE", and the file.
+absl::StatusOr<std::string> ReadText(absl::string_view source, const std::string& path);
 
 }  // namespace foretoken::client

@@ -127,7 +127,6 @@ absl::Status SetSampling(foretoken::v1::SamplingOptions& sampling) {
   return AddTokenIds("banned_token_ids", absl::GetFlag(FLAGS_banned_token_ids), *sampling.mutable_banned_token_ids());
 }
 
-// The flag holds one text, or a JSON list of texts.
 // Adds the texts of a JSON list.
 absl::Status AddTexts(absl::string_view flag, const std::string& value, absl::string_view expected,
                       google::protobuf::RepeatedPtrField<std::string>& texts) {
@@ -141,10 +140,12 @@ absl::Status AddTexts(absl::string_view flag, const std::string& value, absl::st
   return absl::OkStatus();
 }
 
+// The flag holds one text, or a JSON list of texts.
 absl::Status SetStopStrings(const std::string& flag, foretoken::v1::StoppingOptions& stopping) {
   if (flag.empty()) return absl::OkStatus();
   if (flag.front() == '[') {
-    return AddTexts("stop", flag, "a text or a JSON list of texts", *stopping.mutable_stop_strings());
+    return AddTexts("stop", flag, "a JSON list of texts (a text that begins with [ must stand in such a list)",
+                    *stopping.mutable_stop_strings());
   }
   stopping.add_stop_strings(flag);
   return absl::OkStatus();
@@ -174,7 +175,7 @@ absl::Status CheckStandardInput(std::optional<std::string> holds) {
 // The value of a flag that takes a text or, as @FILE, a file.
 absl::StatusOr<std::string> TextOrFile(absl::string_view flag, const std::string& value) {
   if (value.empty() || value.front() != '@') return value;
-  return ReadText(flag, value.substr(1));
+  return ReadText(absl::StrCat("--", flag), value.substr(1));
 }
 
 absl::Status SetResponseFormat(GenerateRequest& request) {
@@ -230,7 +231,7 @@ absl::Status SetPrediction(foretoken::v1::SpeculationOptions& speculation) {
   }
   if (!text.empty()) speculation.set_prediction_text(text);
   if (path.empty()) return absl::OkStatus();
-  FT_ASSIGN_OR_RETURN(*speculation.mutable_prediction_text(), ReadText("prediction_file", path));
+  FT_ASSIGN_OR_RETURN(*speculation.mutable_prediction_text(), ReadText("--prediction_file", path));
   return absl::OkStatus();
 }
 

@@ -18,6 +18,10 @@ void OpenStandardStreams() {
   }
 }
 
+// The loader calls this before the initialisers of libraries. They open files before main: one of gRPC's makes an
+// eventfd.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const open_before_libraries)() = OpenStandardStreams;
+
 void KeepStandardStreams() {
   FT_CHECK(std::signal(SIGPIPE, SIG_IGN) != SIG_ERR);
   OpenStandardStreams();

@@ -4,7 +4,7 @@
 namespace foretoken::base {
 
 // A closed standard stream becomes /dev/null, so that no file and no socket gets its number and is written to as a log.
-// Call it before anything is opened.
+// Call it before anything is opened. A program that has it calls it before the initialisers of its libraries, too.
 void OpenStandardStreams();
 
 // Makes a service survive the loss of its standard streams: OpenStandardStreams, and a write to a pipe whose reader has

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/base/error_text.h"
 #include "common/rpc/parse_message.h"
-#include "common/rpc/status.h"
 #include "common/tokenizer/tokenizer.h"
 #include "google/protobuf/descriptor.h"
 #include "kernels/check.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/error_text.h"
-#include "common/rpc/status.h"
 #include "common/telemetry/logging.h"
 #include "common/tracing/rpc_span.h"
 #include "spdlog/spdlog.h"

@@ -32,6 +32,7 @@ void DeadlineForecast::ObserveStep(int32_t num_rows, absl::Duration length) {
 }
 
 void DeadlineForecast::ObserveRun(int32_t num_tokens, absl::Duration length) {
+  if (num_tokens == 0) return;  // as of a request that is refused at its turn
   run_time_ = kKeptPart * run_time_ + length;
   run_tokens_ = kKeptPart * run_tokens_ + num_tokens;
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/mapped_file.h"
 #include "nlohmann/json.hpp"
@@ -216,6 +217,37 @@ TEST(ForetokenChat, StopsAnAnswerAtCtrlCAndKeepsTheConversation) {
   EXPECT_THAT(outcome.out, HasSubstr("stopped: "));
   ASSERT_EQ(service.requests().size(), 2);
   EXPECT_EQ(Messages(service.requests()[1]), "user:endless assistant:part user:ab ");
+}
+
+// `timeout` and systemd would wait for a program that talks on.
+TEST(ForetokenChat, EndsAtSigterm) {
+  FakeGenerationService service;
+  absl::Notification cancelled;
+  service.set_script([&](const auto& request, auto& context, const auto& write) {
+    if (request.chat().messages_size() > 1) return testing::GenerateFromPrompt(request, context, write);
+    foretoken::v1::GenerateResponse response;
+    response.set_text("part");
+    write(response);
+    while (!context.IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    cancelled.Notify();
+    return grpc::Status::CANCELLED;
+  });
+  const testing::TempDir dir;
+  const std::string lines = dir.Write("lines", "endless\nab\n"), out = dir.path() + "/out";
+  const Outcome outcome = RunShell(absl::StrCat("chat --target=", service.target(), " <", lines, " >", out,
+                                                " 2>&1 & pid=$!; until grep -q part ", out,
+                                                "; do sleep 0.01; done; kill -TERM $pid; wait $pid; echo \"code $?\""));
+  EXPECT_EQ(outcome.out, "code 143\n");
+  EXPECT_TRUE(cancelled.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(service.requests().size(), 1);
+}
+
+// gRPC makes an eventfd before main, which would get the number of the standard input.
+TEST(ForetokenChat, TakesAClosedInputForAnEmptyOne) {
+  const FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "chat", "2>&1 <&-");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out, "");
 }
 
 TEST(ForetokenChat, FailsIfItsInputCannotBeRead) {

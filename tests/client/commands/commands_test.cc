@@ -229,6 +229,7 @@ TEST(ForetokenSimulate, TakesTheVerifiersLimitsOfPrompts) {
 
 TEST(ForetokenSimulate, NamesWhatItCannotUse) {
   EXPECT_THAT(RunShell("simulate 2>&1").out, HasSubstr("expected one argument: the file of a profile"));
+  EXPECT_THAT(RunShell("simulate --clients=2 --rate=3 profile 2>&1").out, HasSubstr("--rate: expected no --clients"));
   EXPECT_THAT(RunShell("simulate /no/such/file 2>&1").out, HasSubstr("NOT_FOUND: cannot open /no/such/file"));
   const testing::TempDir dir;
   std::ofstream(dir.path() + "/bad") << "{}";
@@ -334,9 +335,44 @@ TEST(ForetokenBench, PrintsATableAndWritesJson) {
 
 TEST(ForetokenBench, WritesJsonIntoAPipe) {
   FakeGenerationService service;
-  const Outcome outcome = RunAgainst(service, "bench", "--json_out=/dev/stdout abc 2>/dev/null");
+  const Outcome outcome = RunAgainst(service, "bench", "--json_out=/dev/fd/3 abc 3>&1 >/dev/null 2>/dev/null");
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.out, HasSubstr("\n  \"num_requests\": 1,\n"));
+}
+
+TEST(ForetokenBench, WritesJsonInPlaceOfTheTable) {
+  FakeGenerationService service;
+  for (const std::string flags : {"--json_out=-", "--json_out=- --compare", "--json_out=/dev/stdout"}) {
+    const Outcome outcome = RunAgainst(service, "bench", flags + " abc 2>/dev/null");
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_TRUE(nlohmann::json::accept(outcome.out)) << outcome.out;
+    EXPECT_FALSE(std::filesystem::exists("-"));
+  }
+}
+
+// A run may take hours, and the program that reads its table may end before.
+TEST(ForetokenBench, WritesItsFileWithoutAReaderOfTheTable) {
+  FakeGenerationService service;
+  const testing::TempDir dir;
+  const auto run = [&](const std::string& flags) {
+    RunShell(absl::StrCat("--version >/dev/null; (sleep 0.5; ", FORETOKEN_BINARY, " bench --target=", service.target(),
+                          " --max_tokens=4 ", flags, " abc 2>/dev/null) | true"));
+  };
+  run(absl::StrCat("--json_out=", dir.path(), "/result"));
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/result"));
+  run(absl::StrCat("--compare --json_out=", dir.path(), "/comparison"));
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/comparison"));
+  const size_t num_before = service.requests().size();
+  run(absl::StrCat("--clients=4 --requests=4 --profile=", dir.path(), "/profile"));
+  EXPECT_EQ(service.requests().size() - num_before, 24) << "the first line of the table ends no profile";
+}
+
+TEST(ForetokenBench, PrintsTheTableThoughItsFileFails) {
+  FakeGenerationService service;
+  const Outcome outcome = RunAgainst(service, "bench", "--json_out=/dev/full abc 2>&1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("tokens per step"));
+  EXPECT_THAT(outcome.out, HasSubstr("--json_out: cannot write /dev/full"));
 }
 
 TEST(ForetokenBench, SendsRequestsAtARate) {

@@ -156,11 +156,15 @@ TEST(ForetokenGenerate, TakesAnHttpAddress) {
   EXPECT_EQ(
       RunShell(absl::StrCat("generate --target=http://", service.target(), "/ --max_tokens=2 abc 2>/dev/null")).out,
       "ab\n");
+  EXPECT_EQ(
+      RunShell(absl::StrCat("generate --target=grpc://", service.target(), " --max_tokens=2 abc 2>/dev/null")).out,
+      "ab\n");
   const Outcome encrypted =
       RunShell(absl::StrCat("generate --connect_timeout=300ms --target=https://", service.target(), " abc 2>&1"));
   EXPECT_EQ(encrypted.exit_code, 1);
   EXPECT_THAT(encrypted.out, HasSubstr("no server answers"));
-  EXPECT_THAT(encrypted.out, HasSubstr("is foretoken_verifier running there, with TLS?"));
+  EXPECT_THAT(encrypted.out, HasSubstr("is foretoken_verifier running there, with TLS? See --target, --tls_ca, "
+                                       "--tls_certificate, --tls_key and --connect_timeout"));
 }
 
 TEST(ForetokenGenerate, SendsNoTokenInPlainTextToAnotherMachine) {
@@ -183,7 +187,10 @@ TEST(ForetokenGenerate, SaysThatItConnectsAndThatNoServerAnswers) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_THAT(outcome.out, StartsWith(absl::StrCat("foretoken: connecting to ", target, ", for at most 400ms ...\n")));
   EXPECT_THAT(outcome.out, HasSubstr(absl::StrCat("UNAVAILABLE: no server answers at ", target, " within 400 ms (")));
-  EXPECT_THAT(outcome.out, HasSubstr("Connection refused): is foretoken_verifier running there, without TLS?"));
+  EXPECT_THAT(outcome.out, HasSubstr("Connection refused): is foretoken_verifier running there, without TLS? "
+                                     "See --target, --tls_ca and --connect_timeout"));
+  EXPECT_THAT(RunShell(absl::StrCat("generate --target=", target, " --connect_timeout=50us abc 2>&1")).out,
+              HasSubstr(" within 1 ms ("));
   EXPECT_THAT(RunShell("help generate").out, HasSubstr("--connect_timeout (default 3s)"));
 }
 
@@ -192,6 +199,14 @@ TEST(ForetokenGenerate, TakesAPlainTextAsTheOneStopString) {
   ASSERT_EQ(RunAgainst(service, "generate", "--stop='x,y' abc 2>&1").exit_code, 0);
   EXPECT_EQ(service.requests().at(0).stopping().stop_strings_size(), 1);
   EXPECT_EQ(service.requests().at(0).stopping().stop_strings(0), "x,y");
+}
+
+TEST(ForetokenGenerate, SaysHowATextThatBeginsLikeAListStopsTheOutput) {
+  FakeGenerationService service;
+  EXPECT_THAT(RunAgainst(service, "generate", "--stop='[' abc 2>&1").out,
+              HasSubstr("--stop: expected a JSON list of texts (a text that begins with [ must stand in such a list)"));
+  ASSERT_EQ(RunAgainst(service, "generate", "--stop='[\"[\"]' abc 2>&1").exit_code, 0);
+  EXPECT_EQ(service.requests().at(0).stopping().stop_strings(0), "[");
 }
 
 TEST(ForetokenGenerate, NamesTheFlagThatItCannotRead) {
@@ -341,9 +356,9 @@ TEST(ForetokenGenerate, PrintsJson) {
 TEST(ForetokenGenerate, ReportsTheServersErrorAndExitsWithOne) {
   FakeGenerationService service;
   service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full"); });
-  const Outcome outcome = RunAgainst(service, "generate", "abc 2>&1 >/dev/null");
+  const Outcome outcome = RunAgainst(service, "generate", "abc 2>&1");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_EQ(outcome.out, "foretoken: RESOURCE_EXHAUSTED: full\n");
+  EXPECT_EQ(outcome.out, "foretoken: RESOURCE_EXHAUSTED: full\n") << "no text, so no line";
 
   // Some terminals take the byte 0x9b for ESC [, and gRPC carries any bytes.
   service.set_script([](auto&, auto&, auto&) { return grpc::Status(grpc::StatusCode::INTERNAL, "\x9b[2J"); });
@@ -401,6 +416,24 @@ TEST(ForetokenGenerate, SignalsThatComeTogetherAreOneInterrupt) {
       "kill -TERM $pid; wait $pid; echo \"code $?\"");
   EXPECT_THAT(outcome.out, HasSubstr("code 130"));
   EXPECT_THAT(outcome.out, HasSubstr("interrupted")) << "as at an end in order";
+}
+
+// As in `timeout 1 foretoken generate | less`.
+TEST(ForetokenGenerate, ASignalEndsTheWaitForAReader) {
+  FakeGenerationService service;
+  service.set_script([](auto&, auto&, auto& write) {
+    GenerateResponse response;
+    response.set_text(std::string(1 << 20, 'x'));
+    while (write(response)) continue;
+    return grpc::Status::CANCELLED;
+  });
+  const testing::TempDir dir;
+  const std::string code = dir.path() + "/code";
+  const Outcome outcome = RunShell(
+      absl::StrCat("--version >/dev/null; (", FORETOKEN_BINARY, " generate --target=", service.target(),
+                   " abc 2>/dev/null & pid=$!; sleep 2; kill -TERM $pid; wait $pid; echo \"code $?\" >", code, ") | ",
+                   "for i in $(seq 100); do [ -s ", code, " ] && cat ", code, " && break; sleep 0.1; done"));
+  EXPECT_EQ(outcome.out, "code 130\n");
 }
 
 TEST(ForetokenGenerate, AnInterruptEndsTheWaitForAServer) {

@@ -66,11 +66,12 @@ TEST(ForetokenQuantize, WritesNoProgressIntoTheWeights) {
   EXPECT_TRUE(weights[0] == weights[1]);
 }
 
-TEST(ForetokenQuantize, AnInterruptLeavesNothing) {
+// Runs quantize, sends it the signal in the middle, and returns its exit code.
+int QuantizeWithSignal(int signal, const std::string& quantised) {
   const testing::TempDir dir;
-  const std::string errors = dir.path() + "/errors", quantised = dir.path() + "/new";
+  const std::string errors = dir.path() + "/errors";
   // The first line of progress waits for room in this pipe, so the signal comes in the middle of the run.
-  ASSERT_EQ(mkfifo(errors.c_str(), 0600), 0);
+  EXPECT_EQ(mkfifo(errors.c_str(), 0600), 0);
   const int reader = open(errors.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   std::string piece(4096, 'x');
   while (write(reader, piece.data(), piece.size()) > 0) continue;
@@ -78,12 +79,46 @@ TEST(ForetokenQuantize, AnInterruptLeavesNothing) {
   const absl::Time end = absl::Now() + absl::Minutes(1);
   while (!std::filesystem::exists(quantised) && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_TRUE(std::filesystem::exists(quantised));
-  process.Signal(SIGINT);
-  absl::SleepFor(absl::Seconds(1));  // so that the process has taken the signal
+  process.Signal(signal);
+  absl::SleepFor(absl::Seconds(2));  // the process has taken the signal, and cannot end yet
   while (read(reader, piece.data(), piece.size()) > 0) continue;
-  EXPECT_EQ(process.Wait(), 130);
-  EXPECT_FALSE(std::filesystem::exists(quantised));
+  const int exit_code = process.Wait();
   close(reader);
+  return exit_code;
+}
+
+TEST(ForetokenQuantize, AnInterruptLeavesNothing) {
+  const auto former = std::signal(SIGHUP, SIG_DFL);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    const testing::TempDir dir;
+    EXPECT_EQ(QuantizeWithSignal(signal, dir.path() + "/new"), 130) << signal;
+    EXPECT_FALSE(std::filesystem::exists(dir.path() + "/new")) << signal;
+  }
+  std::signal(SIGHUP, former);
+}
+
+TEST(ForetokenQuantize, OutlivesItsTerminalUnderNohup) {
+  const auto former = std::signal(SIGHUP, SIG_IGN);
+  const testing::TempDir dir;
+  EXPECT_EQ(QuantizeWithSignal(SIGHUP, dir.path() + "/new"), 0);
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/new/config.json"));
+  std::signal(SIGHUP, former);
+}
+
+// As in `foretoken quantize ... 2>&1 | head -1`.
+TEST(ForetokenQuantize, OutlivesTheReaderOfItsProgress) {
+  const testing::TempDir dir;
+  RunShell(absl::StrCat("quantize ", DemoTarget(), " ", dir.path(), "/new 2>&1 >/dev/null | true"));
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/new/config.json"));
+}
+
+TEST(ForetokenQuantize, ALimitForFilesLeavesNothing) {
+  const testing::TempDir dir;
+  const Outcome outcome = RunShell(absl::StrCat("--version; ulimit -f 100; ", FORETOKEN_BINARY, " quantize ",
+                                                DemoTarget(), " ", dir.path(), "/new 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/new"));
 }
 
 TEST(ForetokenPerplexity, PrintsJsonOfAPathThatIsNotUtf8) {
@@ -145,7 +180,7 @@ TEST(OfflineCommands, NameWhatTheyCannotUse) {
         {"quantize /nowhere b", "NOT_FOUND"},
         {"perplexity", "expected one argument: a file with text"},
         {"perplexity x", "--model: expected the directory of a checkpoint"},
-        {absl::StrCat("perplexity /no/file ", model), "/no/file"},
+        {absl::StrCat("perplexity /no/file ", model), "NOT_FOUND: FILE: cannot read /no/file"},
         {absl::StrCat("perplexity - </dev/null ", model), "the text has 0 tokens"},
         {"selftest", "--model: expected the directory of a checkpoint"},
         {"selftest --model=/nowhere", "NOT_FOUND"},

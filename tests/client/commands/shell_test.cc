@@ -32,8 +32,9 @@ TEST(ForetokenInAShell, OutputThatIsLostIsAnError) {
 }
 
 TEST(ForetokenInAShell, AnEmptyConstraintOrProtectionIsRefused) {
-  for (const std::string flag : {"--regex=", "--json_schema ''", "--allowed_token_ids=", "--numerics_fingerprint=",
-                                 "--tenant=", "--tls_ca=", "--tls_certificate=", "--tls_key ''", "--token_file="}) {
+  for (const std::string flag :
+       {"--regex=", "--json_schema ''", "--allowed_token_ids=", "--banned_token_ids=", "--numerics_fingerprint=",
+        "--tenant=", "--tls_ca=", "--tls_certificate=", "--tls_key ''", "--token_file="}) {
     const Outcome outcome = RunShell("generate --target=localhost:1 " + flag + " 2>&1");
     EXPECT_EQ(outcome.exit_code, 1) << flag;
     EXPECT_THAT(outcome.out, HasSubstr("expected a value, got none"));

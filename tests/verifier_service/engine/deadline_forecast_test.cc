@@ -34,6 +34,8 @@ TEST(DeadlineForecast, ARunTakesAsLongAsTheLastOnes) {
   EXPECT_EQ(forecast.RunTime(10), absl::Seconds(20));
   for (int i = 0; i < 100; ++i) forecast.ObserveRun(10, absl::Seconds(10));
   EXPECT_NEAR(absl::ToDoubleSeconds(forecast.RunTime(10)), 10, 0.1);
+  for (int i = 0; i < 10'000; ++i) forecast.ObserveRun(0, absl::ZeroDuration());
+  EXPECT_NEAR(absl::ToDoubleSeconds(forecast.RunTime(10)), 10, 0.1) << "refused requests have not run";
 }
 
 TEST(DeadlineForecast, FollowsTheLine) {
