@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 #include "tests/testing/error_details.h"
@@ -52,8 +53,9 @@ class Call : public grpc::ClientReadReactor<GenerateResponse> {
  public:
   Call(EndedCalls& ended, absl::Duration planned) : ended_(ended) { call_.planned = planned; }
 
-  void Start(foretoken::v1::GenerationService::Stub& stub, const GenerateRequest& request) {
+  void Start(foretoken::v1::GenerationService::Stub& stub, const GenerateRequest& request, absl::Duration deadline) {
     ended_.Begin();
+    if (deadline != absl::InfiniteDuration()) context_.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
     call_.began = ended_.Now();
     stub.async()->Generate(&context_, &request, this);
     StartRead(&response_);
@@ -101,7 +103,7 @@ std::vector<OpenCall> RunOpenLoop(foretoken::v1::GenerationService::Stub& stub,
   for (size_t i = 0; (planned += absl::Seconds(gap_seconds(random))) < options.duration; ++i) {
     std::this_thread::sleep_until(start + absl::ToChronoNanoseconds(planned));
     if (options.on_time) options.on_time(planned);
-    (new Call(ended, planned))->Start(stub, requests[i % requests.size()]);
+    (new Call(ended, planned))->Start(stub, requests[i % requests.size()], options.deadline);
   }
   return ended.WaitForAll();
 }

@@ -32,8 +32,9 @@ struct OpenCall {
 struct OpenLoopOptions {
   double calls_per_second = 1;
   absl::Duration duration;
-  uint64_t seed = 1;                                 // of the times
-  std::function<void(absl::Duration)> on_time = {};  // called by the sender before each call
+  uint64_t seed = 1;                                   // of the times
+  absl::Duration deadline = absl::InfiniteDuration();  // of each call, from its beginning
+  std::function<void(absl::Duration)> on_time = {};    // called by the sender before each call
 };
 
 // Returns when all calls have ended, in the order of their ends.

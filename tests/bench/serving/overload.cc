@@ -79,6 +79,8 @@ std::vector<GenerateRequest> RequestsOf(const Setup& setup) {
 
 bool IsOk(const OpenCall& call) { return call.code == grpc::StatusCode::OK; }
 bool IsRefused(const OpenCall& call) { return call.reason == "QUEUE_FULL"; }
+bool IsTooShort(const OpenCall& call) { return call.reason == "DEADLINE_TOO_SHORT"; }
+bool IsLate(const OpenCall& call) { return call.code == grpc::StatusCode::DEADLINE_EXCEEDED; }
 
 // Of the calls that have this property, the time from the beginning of the call to `end`.
 std::vector<double> Milliseconds(const Calls& calls, bool (*has_property)(const OpenCall&),
@@ -142,7 +144,13 @@ class Meter {
     Add("  time to first token of accepted requests, p50",
         Quantile(Milliseconds(calls, IsOk, &OpenCall::first_token), 0.5), "ms");
     Add("    p99", Quantile(Milliseconds(calls, IsOk, &OpenCall::first_token), 0.99), "ms");
-    const auto ends_otherwise = [](const OpenCall& call) { return !IsOk(call) && !IsRefused(call); };
+    if (options.deadline != absl::InfiniteDuration()) {
+      Add("  refused for their deadlines", Percent(calls, IsTooShort), "%");
+      Add("  ended by their deadlines", Percent(calls, IsLate), "%");
+    }
+    const auto ends_otherwise = [](const OpenCall& call) {
+      return !IsOk(call) && !IsRefused(call) && !IsTooShort(call) && !IsLate(call);
+    };
     AddAtMost("  calls with any other end", Percent(calls, ends_otherwise), "%", 0);
     return calls;
   }
@@ -202,10 +210,29 @@ void ReportRefusalsOfTheServer(const testing::MetricsPage& page, Meter& meter) {
   meter.AddAtLeast("    within 5 ms", 100 * up_to("0.005") / num, "%", 99);
 }
 
+// At 4x, with a queue that is longer than the deadlines: all calls at its end would wait in vain.
+void MeasureDeadlines(const std::string& label, std::vector<std::string> flags, double capacity, double completed_at_1x,
+                      Meter& meter) {
+  flags.push_back("--max_queued_requests=256");
+  testing::ServiceProcess verifier("foretoken_verifier", flags);
+  const auto stub = Connect(verifier.address());
+  const absl::Duration unhurried = absl::Seconds(2 * kMaxRunning / capacity);  // twice the time of an output at 1x
+  const Calls calls =
+      meter.Run(absl::StrCat(label, ", 4x with a long queue and deadlines of two outputs' times"), *stub,
+                {.calls_per_second = kOverload * capacity,
+                 .duration = meter.durations().retries,
+                 .seed = 5,
+                 .deadline = unhurried});
+  meter.AddAtLeast("  completed in time against the mean of both 1x",
+                   CompletedRate(calls, meter.durations().warm_up, meter.durations().retries) / completed_at_1x, "x",
+                   0.5);
+}
+
 absl::Status Measure(const std::string& label, const std::string& model, Setup& setup, Findings* findings) {
   std::vector<std::string> flags = setup.VerifierFlags();
-  flags.insert(flags.end(), {absl::StrCat("--model=", model), absl::StrCat("--max_running_samples=", kMaxRunning),
-                             absl::StrCat("--max_queued_requests=", kMaxQueued)});
+  flags.insert(flags.end(), {absl::StrCat("--model=", model), absl::StrCat("--max_running_samples=", kMaxRunning)});
+  const std::vector<std::string> flags_without_queue = flags;
+  flags.push_back(absl::StrCat("--max_queued_requests=", kMaxQueued));
   testing::ServiceProcess verifier("foretoken_verifier", flags);
   const auto stub = Connect(verifier.address());
   Meter meter(setup, findings);
@@ -236,6 +263,7 @@ absl::Status Measure(const std::string& label, const std::string& model, Setup& 
   const auto retrying = Connect(verifier.address(), kRetryConfig);
   meter.Run(absl::StrCat(label, ", 4x with gRPC's retries"), *retrying,
             {.calls_per_second = kOverload * capacity, .duration = durations.retries, .seed = 4});
+  MeasureDeadlines(label, flags_without_queue, capacity, (before + after) / 2, meter);
   return absl::OkStatus();
 }
 
