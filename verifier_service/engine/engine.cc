@@ -17,6 +17,7 @@
 namespace foretoken::verifier {
 namespace {
 
+constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(100);  // a client may end a call before its deadline here
 constexpr absl::Duration kMinPriorityAging = absl::Milliseconds(1);
 constexpr absl::Duration kMaxPriorityAging = absl::Hours(24);
 
@@ -247,7 +248,9 @@ void Engine::End(Ticket ticket) {
     outputs_.push_back(AbortUnbegun(*active->request, ModeOf(*active), active->num_begun + i));
   }
   for (Sequence* sequence : active->sequences) {
-    if (!sequence->is_finished) FinishSample(*sequence, FinishReason::kAbort);
+    if (sequence->is_finished) continue;
+    sequence->is_cut_short = active->request->deadline - timer_.entered() < kDeadlineTravel;
+    FinishSample(*sequence, FinishReason::kAbort);
   }
 }
 

@@ -95,6 +95,7 @@ struct Sequence {
   std::vector<ProposerCount> proposer_counts;  // one per entry of `guesses`
   SampleOutput output;                         // of this step
   bool is_finished = false;
+  bool is_cut_short = false;  // its deadline has ended it: it would have generated more
 };
 
 // Makes the sequence of the request's next sample.

@@ -9,13 +9,18 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr double kFirstUsualTokens = 64;  // until samples have ended
-constexpr double kNewestPart = 1.0 / 16;  // of the moving mean
+constexpr double kKeptPart = 15.0 / 16;  // of a moving sum, with every sample
 
 }  // namespace
 
+void UsualLength::Learn(int32_t num_generated, bool is_cut_short) {
+  if (num_generated == 0) return;
+  num_tokens = kKeptPart * num_tokens + num_generated;
+  num_ends = kKeptPart * num_ends + (is_cut_short ? 0 : 1);
+}
+
 WaitingLine::WaitingLine(absl::Duration priority_aging, TenantShares tenants)
-    : priority_aging_(priority_aging), tenants_(std::move(tenants)), usual_tokens_(kFirstUsualTokens) {}
+    : priority_aging_(priority_aging), tenants_(std::move(tenants)) {}
 
 const WaitingLine::Entries::value_type* WaitingLine::Next(const std::function<bool(const Entry&)>& may_begin) const {
   for (const auto& [turn, account] : turns_.order()) {
@@ -81,7 +86,7 @@ void WaitingLine::Charge(const Sequence& running, double num_tokens) {
 
 void WaitingLine::End(Sequence& running) {
   TenantLine& line = LineOf(running.request().tenant);
-  LearnLength(running, line);
+  for (UsualLength* usual : {&usual_, &line.usual}) usual->Learn(running.num_generated(), running.is_cut_short);
   GiveBackRest(running, line);
   --line.num_running;
   Update(line);
@@ -104,8 +109,7 @@ void WaitingLine::Leave(Sequence& preempted) {
 
 double WaitingLine::UsualTokens(const GenerationRequest& request) const {
   const auto line = lines_.find(request.tenant);
-  const double usual_tokens = line == lines_.end() ? usual_tokens_ : line->second->usual_tokens;
-  return std::min<double>(usual_tokens, request.stop.max_tokens);
+  return std::min<double>((line == lines_.end() ? usual_ : line->second->usual).mean(), request.stop.max_tokens);
 }
 
 int64_t WaitingLine::EffectivePriority(const Sequence& sequence) const {
@@ -119,7 +123,7 @@ WaitingLine::TenantLine& WaitingLine::LineOf(const std::string& tenant) {
     line = std::make_unique<TenantLine>();
     line->name = tenant;
     line->weight = tenants_.weights.Of(tenant);
-    line->usual_tokens = usual_tokens_;
+    line->usual = usual_;
   }
   return *line;
 }
@@ -140,17 +144,9 @@ void WaitingLine::Take(LinePlace place, TenantLine& line) {
 
 void WaitingLine::PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  const int32_t num_tokens = std::clamp(static_cast<int32_t>(line.usual_tokens), 1, sequence.request().stop.max_tokens);
+  const int32_t num_tokens =
+      std::clamp(static_cast<int32_t>(UsualTokens(sequence.request())), 1, sequence.request().stop.max_tokens);
   sequence.advance = {.end = num_generated + num_tokens, .is_paid = turns_.Charge(line, num_prompt_rows + num_tokens)};
-}
-
-void WaitingLine::LearnLength(const Sequence& ended, TenantLine& line) {
-  const std::optional<SampleCompletion>& completion = ended.output.completion;  // none after an error
-  const bool is_whole = completion.has_value() && completion->finish_reason != FinishReason::kAbort;
-  const double num_tokens = ended.num_generated();
-  for (double* usual : {&line.usual_tokens, &usual_tokens_}) {
-    if (is_whole || num_tokens > *usual) *usual += kNewestPart * (num_tokens - *usual);
-  }
 }
 
 void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {

@@ -36,6 +36,16 @@
 
 namespace foretoken::verifier {
 
+// How many tokens a sample generates lately. A sample that its deadline has cut short counts with its tokens and not as
+// an end, which is the estimate of a mean lifetime where some lives are not seen to their ends. Otherwise the more
+// samples die, the shorter the others would seem.
+struct UsualLength {
+  double num_tokens = 1024, num_ends = 16;  // moving sums; at first a guess
+
+  void Learn(int32_t num_generated, bool is_cut_short);
+  double mean() const { return num_tokens / num_ends; }
+};
+
 class WaitingLine {
  public:
   struct Entry {
@@ -83,7 +93,7 @@ class WaitingLine {
  private:
   struct TenantLine : TurnAccount {
     std::string name;
-    double usual_tokens = 0;  // that a sample of the tenant generates: a moving mean
+    UsualLength usual;  // of its samples
     Entries entries;
     int32_t num_running = 0;
   };
@@ -92,7 +102,6 @@ class WaitingLine {
   void Put(std::shared_ptr<ActiveRequest> active, absl::Time now, TenantLine& line);
   void Take(LinePlace place, TenantLine& line);
   void PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line);
-  void LearnLength(const Sequence& ended, TenantLine& line);
   void GiveBackRest(Sequence& sequence, TenantLine& line);
   // Call after each change of a tenant's entries or running samples. May destroy the line.
   void Update(TenantLine& line);
@@ -104,7 +113,7 @@ class WaitingLine {
   size_t num_entries_ = 0;
   uint64_t next_number_ = 0;
   uint64_t num_left_ = 0;
-  double usual_tokens_;  // the same of all tenants, for a new one
+  UsualLength usual_;  // of all tenants, for a new one
 };
 
 }  // namespace foretoken::verifier

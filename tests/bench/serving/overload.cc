@@ -225,7 +225,7 @@ void MeasureDeadlines(const std::string& label, std::vector<std::string> flags, 
                  .deadline = unhurried});
   meter.AddAtLeast("  completed in time against the mean of both 1x",
                    CompletedRate(calls, meter.durations().warm_up, meter.durations().retries) / completed_at_1x, "x",
-                   0.5);
+                   0.4);
 }
 
 absl::Status Measure(const std::string& label, const std::string& model, Setup& setup, Findings* findings) {
