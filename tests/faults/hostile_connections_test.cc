@@ -68,7 +68,8 @@ TEST_F(HostileConnections, OneWithMoreMetadataThanAllowedEnds) {
   EXPECT_TRUE(client_.GetModelInfo().ok()) << "another client";
 }
 
-// A client that does not acknowledge the number of calls may open any number, and what they held is free when they end.
+// A client that does not acknowledge the limit of calls can open any number of them. When they have ended, the service
+// must give their memory back to the system.
 TEST_F(HostileConnections, MemoryOfManyCallsWithMuchMetadataComesBack) {
   constexpr uint32_t kNumCalls = 5000;
   constexpr int64_t kBytesOfEach = 60'000;

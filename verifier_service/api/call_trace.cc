@@ -167,9 +167,8 @@ void CallTrace::ObserveRun(const SampleOutput& output, Sample& sample) {
   if (traces_steps_) {
     for (const StepReport& report : output.steps) ObserveStep(report, sample);
   }
-  if (!sample.has_token) sample.last_output = now;
+  if (!sample.has_token || !output.token_ids.empty()) sample.last_output = now;
   if (!output.token_ids.empty()) {
-    sample.last_output = now;
     const int64_t num_accepted = std::ranges::count(output.speculated, true);
     num_output_tokens_ += std::ssize(output.token_ids);
     num_accepted_ += num_accepted;

@@ -9,9 +9,9 @@
 //   - Only the requests of the same tenant count as waiting before it. Other tenants may have nothing more to run.
 //   - Only full steps of a prompt count, and the prefix cache may hold the whole prompt.
 //
-// RunTime says how long a whole output takes lately, and is not optimistic. It counts only where others wait for the
-// room: without it, the requests at the front of a long line would be those that have just too little time left, and
-// the engine would compute for them alone.
+// RunTime says how long a whole output takes lately, and is not optimistic. It is asked only while others wait.
+// Otherwise the requests that come to the front of a long line would always have just too little time left, and the
+// engine would compute for requests that all end before their outputs do.
 //
 // Units: durations of the engine's clock. Threads: the engine's; LeastWait from any.
 #pragma once

@@ -17,7 +17,8 @@
 namespace foretoken::verifier {
 namespace {
 
-constexpr absl::Duration kDeadlineTravel = absl::Milliseconds(100);  // a client may end a call before its deadline here
+// The engine is not told why a call ends. So near to its deadline, the deadline has ended it.
+constexpr absl::Duration kNearDeadline = absl::Milliseconds(100);
 constexpr absl::Duration kMinPriorityAging = absl::Milliseconds(1);
 constexpr absl::Duration kMaxPriorityAging = absl::Hours(24);
 
@@ -249,7 +250,7 @@ void Engine::End(Ticket ticket) {
   }
   for (Sequence* sequence : active->sequences) {
     if (sequence->is_finished) continue;
-    sequence->is_cut_short = active->request->deadline - timer_.entered() < kDeadlineTravel;
+    sequence->is_cut_short = active->request->deadline - timer_.entered() < kNearDeadline;
     FinishSample(*sequence, FinishReason::kAbort);
   }
 }

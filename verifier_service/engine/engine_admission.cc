@@ -30,7 +30,8 @@ absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration needed, a
       "DEADLINE_TOO_SHORT");
 }
 
-// Of a request whose turn has come. The room of one that cannot end in time goes to those who wait, if any do.
+// Checks the deadline of a request whose turn has come. While others wait, a request that will hardly end in time is
+// refused, so that they get its room.
 absl::Status Engine::CheckTurn(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request();
   const absl::Duration first_token = forecast_.LeastPromptTime(sequence.size() - sequence.num_computed);

@@ -86,7 +86,6 @@ void WaitingLine::Charge(const Sequence& running, double num_tokens) {
 
 void WaitingLine::End(Sequence& running) {
   TenantLine& line = LineOf(running.request().tenant);
-  for (UsualLength* usual : {&usual_, &line.usual}) usual->Learn(running.num_generated(), running.is_cut_short);
   GiveBackRest(running, line);
   --line.num_running;
   Update(line);
@@ -109,7 +108,7 @@ void WaitingLine::Leave(Sequence& preempted) {
 
 double WaitingLine::UsualTokens(const GenerationRequest& request) const {
   const auto line = lines_.find(request.tenant);
-  return std::min<double>((line == lines_.end() ? usual_ : line->second->usual).mean(), request.stop.max_tokens);
+  return (line == lines_.end() ? usual_ : line->second->usual).mean(request.stop.max_tokens);
 }
 
 int64_t WaitingLine::EffectivePriority(const Sequence& sequence) const {
@@ -144,13 +143,13 @@ void WaitingLine::Take(LinePlace place, TenantLine& line) {
 
 void WaitingLine::PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  const int32_t num_tokens =
-      std::clamp(static_cast<int32_t>(UsualTokens(sequence.request())), 1, sequence.request().stop.max_tokens);
+  const int32_t num_tokens = std::max(1, static_cast<int32_t>(line.usual.mean(sequence.request().stop.max_tokens)));
   sequence.advance = {.end = num_generated + num_tokens, .is_paid = turns_.Charge(line, num_prompt_rows + num_tokens)};
 }
 
 void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
+  for (UsualLength* usual : {&usual_, &line.usual}) usual->Learn(num_generated, sequence.is_cut_short);
   if (!sequence.advance.is_paid) return;
   const int32_t num_used_rows = std::max(sequence.advance.num_prompt_rows, sequence.num_computed);
   const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - num_used_rows : 0;

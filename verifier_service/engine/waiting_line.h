@@ -20,6 +20,7 @@
 // Cost: O(log n) for each call; Next passes over entries that may not begin. Threads: the engine's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -40,10 +41,10 @@ namespace foretoken::verifier {
 // an end, which is the estimate of a mean lifetime where some lives are not seen to their ends. Otherwise the more
 // samples die, the shorter the others would seem.
 struct UsualLength {
-  double num_tokens = 1024, num_ends = 16;  // moving sums; at first a guess
+  double num_tokens = 16 * 64, num_ends = 16;  // moving sums; at first a guess of 64 tokens
 
   void Learn(int32_t num_generated, bool is_cut_short);
-  double mean() const { return num_tokens / num_ends; }
+  double mean(int32_t max_tokens) const { return std::min<double>(num_tokens / num_ends, max_tokens); }
 };
 
 class WaitingLine {

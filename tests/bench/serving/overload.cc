@@ -216,13 +216,13 @@ void MeasureDeadlines(const std::string& label, std::vector<std::string> flags, 
   flags.push_back("--max_queued_requests=256");
   testing::ServiceProcess verifier("foretoken_verifier", flags);
   const auto stub = Connect(verifier.address());
-  const absl::Duration unhurried = absl::Seconds(2 * kMaxRunning / capacity);  // twice the time of an output at 1x
+  const absl::Duration deadline = absl::Seconds(2 * kMaxRunning / capacity);  // twice the time of an output at 1x
   const Calls calls =
       meter.Run(absl::StrCat(label, ", 4x with a long queue and deadlines of two outputs' times"), *stub,
                 {.calls_per_second = kOverload * capacity,
                  .duration = meter.durations().retries,
                  .seed = 5,
-                 .deadline = unhurried});
+                 .deadline = deadline});
   meter.AddAtLeast("  completed in time against the mean of both 1x",
                    CompletedRate(calls, meter.durations().warm_up, meter.durations().retries) / completed_at_1x, "x",
                    0.4);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -73,21 +74,24 @@ class WaitingLineTest : public ::testing::Test {
   WaitingLine line_{kAging};
 };
 
+constexpr int32_t kAnyLength = std::numeric_limits<int32_t>::max();
+
 TEST(UsualLength, FollowsTheLastSamples) {
   UsualLength usual;
   for (int i = 0; i < 200; ++i) usual.Learn(10, /*is_cut_short=*/false);
-  EXPECT_NEAR(usual.mean(), 10, 0.1);
+  EXPECT_NEAR(usual.mean(kAnyLength), 10, 0.1);
+  EXPECT_EQ(usual.mean(/*max_tokens=*/7), 7);
   usual.Learn(0, /*is_cut_short=*/false);
-  EXPECT_NEAR(usual.mean(), 10, 0.1) << "a refused sample has no length";
+  EXPECT_NEAR(usual.mean(kAnyLength), 10, 0.1) << "a refused sample has no length";
 }
 
 // Every second one is cut short after half of its length, so what the others have says nothing of it.
 TEST(UsualLength, ASampleThatIsCutShortMakesTheOthersNoShorter) {
   UsualLength usual;
   for (int i = 0; i < 400; ++i) usual.Learn(i % 2 == 0 ? 20 : 100, /*is_cut_short=*/i % 2 == 0);
-  EXPECT_GE(usual.mean(), 100);
+  EXPECT_GE(usual.mean(kAnyLength), 100);
   for (int i = 0; i < 100'000; ++i) usual.Learn(20, /*is_cut_short=*/true);
-  EXPECT_GT(usual.mean(), 1e6) << "no end is known";
+  EXPECT_GT(usual.mean(kAnyLength), 1e6) << "no end is known";
 }
 
 TEST_F(WaitingLineTest, HigherPriorityGoesFirstAndEqualOnesInOrder) {
