@@ -46,6 +46,20 @@ std::map<v1::RefusalReason, prometheus::Counter*> RefusalCounters(telemetry::Met
   return counters;
 }
 
+// Why a proposer ends a stream that its verifier has not ended.
+std::map<absl::StatusCode, prometheus::Counter*> StreamErrorCounters(telemetry::Metrics& metrics,
+                                                                     const prometheus::Labels& labels) {
+  std::map<absl::StatusCode, prometheus::Counter*> counters;
+  for (const absl::StatusCode code : {absl::StatusCode::kFailedPrecondition, absl::StatusCode::kInvalidArgument,
+                                      absl::StatusCode::kResourceExhausted}) {
+    prometheus::Labels with_code = labels;
+    with_code["code"] = absl::StatusCodeToString(code);
+    counters[code] = &metrics.AddCounter("foretoken_proposer_stream_errors_total",
+                                         "Streams that ended with an error of the verifier's.", with_code);
+  }
+  return counters;
+}
+
 // An empty list that has room for more entries than this gives the room back, because a verifier can fill a list with
 // one message.
 constexpr size_t kMaxKeptRoom = 4096;
@@ -61,6 +75,7 @@ void EraseFirst(size_t num, std::vector<T>& values) {
 // A verifier with an embedded proposer shows both sets of metrics on one page, so no name is also a verifier's name.
 ProposerMetrics::ProposerMetrics(telemetry::Metrics& metrics, const prometheus::Labels& labels)
     : streams(metrics.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", labels)),
+      stream_errors(StreamErrorCounters(metrics, labels)),
       sessions(metrics.AddGauge("foretoken_proposer_sessions", "Open sessions.", labels)),
       tokens(metrics.AddGauge("foretoken_proposer_session_tokens", "Tokens of the open sessions' contexts and masks.",
                               labels)),
@@ -79,6 +94,8 @@ SessionTable::SessionTable(const Environment& environment)
 
 void SessionTable::SetEnd(const absl::Status& status) {
   if (trace_ != nullptr) trace_->SetStatus(status);
+  const auto& errors = environment_.metrics.stream_errors;
+  if (const auto found = errors.find(status.code()); found != errors.end()) found->second->Increment();
 }
 
 absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {

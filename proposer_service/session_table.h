@@ -47,6 +47,7 @@ struct ProposerMetrics {
   SessionRoom::Gauges room() const { return {.sessions = sessions, .tokens = tokens}; }
 
   prometheus::Gauge& streams;
+  std::map<absl::StatusCode, prometheus::Counter*> stream_errors;
   prometheus::Gauge& sessions;
   prometheus::Gauge& tokens;
   prometheus::Counter& trees;
@@ -89,7 +90,7 @@ class SessionTable {
   // the response is empty, because no session that owes a tree is ready.
   bool TakeResponse(v1::ProposeResponse& response);
 
-  // The status that ends the stream, for its trace.
+  // The status that ends the stream, for its trace and the metrics.
   void SetEnd(const absl::Status& status);
 
  private:

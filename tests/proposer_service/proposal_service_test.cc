@@ -381,6 +381,32 @@ TEST_F(ProposalServiceTest, StreamsAreBounded) {
   ADD_FAILURE() << "an ended stream still takes a place";
 }
 
+TEST_F(ProposalServiceTest, StreamsThatTheServiceEndsAreCounted) {
+  const auto num_errors = [&](absl::string_view code) {
+    return metrics_
+        .AddCounter("foretoken_proposer_stream_errors_total", "Streams that ended with an error of the verifier's.",
+                    {{"proposer", "ngram"}, {"code", std::string(code)}})
+        .Value();
+  };
+  for (const bool is_bad : {false, true}) {
+    grpc::ClientContext context;
+    const std::unique_ptr<Stream> stream = stub_->Propose(&context);
+    v1::ProposeRequest request = OpenRequest(1);
+    if (is_bad) request.set_vocabulary_fingerprint(std::string(129, 'a'));
+    stream->Write(request);
+    stream->WritesDone();
+    v1::ProposeResponse response;
+    while (stream->Read(&response)) continue;
+    EXPECT_EQ(stream->Finish().ok(), !is_bad);
+  }
+  const prometheus::Gauge& streams =
+      metrics_.AddGauge("foretoken_proposer_streams", "Open streams of verifiers.", {{"proposer", "ngram"}});
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (streams.Value() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(num_errors("INVALID_ARGUMENT"), 1);
+  EXPECT_EQ(num_errors("RESOURCE_EXHAUSTED"), 0);
+}
+
 // Makes sampled trees as large as a draft model's: 256 nodes, each with its own distribution of 32 tokens.
 class SampledTreesProposer : public NgramProposer {
  public:
