@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
         ClientTokens::kLookPeriod, [tokens = verifier->client_tokens_.get()] { tokens->Look(); });
   }
   FT_RETURN_IF_ERROR(rpc::Server::Try({.listen_address = config.listen_address, .security = config.security}));
+  FT_ASSIGN_OR_RETURN(const auto proposer_credentials, rpc::ChannelCredentials(config.proposer_tls));
   if (!config.metrics_address.empty()) {
     FT_ASSIGN_OR_RETURN(verifier->metrics_server_,
                         telemetry::MetricsServer::Start(config.metrics_address, *environment.metrics));
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Verifier>> Verifier::Start(const Config& config, 
   if (const std::string& tuning = verifier->model_->transformer->product_tuning(); !tuning.empty()) {
     spdlog::info("{}", tuning);
   }
-  FT_RETURN_IF_ERROR(verifier->StartEngine(environment));
+  FT_RETURN_IF_ERROR(verifier->StartEngine(environment, proposer_credentials));
   FT_RETURN_IF_ERROR(verifier->StartServing(environment));
   return verifier;
 }
@@ -55,8 +56,8 @@ Verifier::~Verifier() {
   if (calls_ != nullptr) calls_->ShutDownAll();
 }
 
-absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
-  FT_ASSIGN_OR_RETURN(const auto proposer_credentials, rpc::ChannelCredentials(config_.proposer_tls));
+absl::Status Verifier::StartEngine(VerifierEnvironment& environment,
+                                   std::shared_ptr<grpc::ChannelCredentials> proposer_credentials) {
   FT_ASSIGN_OR_RETURN(pool_,
                       ProposerPool::Create(std::move(environment.proposers),
                                            {.num_tokens = model_->num_tokens(),
@@ -64,7 +65,7 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment) {
                                             .token_digests = tokenizer::TokenDigests(model_->tokenizer.vocabulary()),
                                             // A tree larger than any request's limit is a bad tree.
                                             .max_tree_nodes = config_.engine.max_tree_nodes,
-                                            .credentials = proposer_credentials,
+                                            .credentials = std::move(proposer_credentials),
                                             .target = rpc::TargetShape{.hidden_size = model_->config.hidden_size,
                                                                        .num_layers = model_->config.num_layers},
                                             .projection_directory = config_.projection_directory}));

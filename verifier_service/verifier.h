@@ -55,7 +55,8 @@ class Verifier {
 
  private:
   explicit Verifier(const Config& config) : config_(config), stall_detector_(config.engine_stall_timeout) {}
-  absl::Status StartEngine(VerifierEnvironment& environment);
+  absl::Status StartEngine(VerifierEnvironment& environment,
+                           std::shared_ptr<grpc::ChannelCredentials> proposer_credentials);
   absl::Status StartServing(VerifierEnvironment& environment);
   void AddCollectedMetrics();
   ServedModel DescribeModel() const;

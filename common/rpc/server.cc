@@ -80,6 +80,14 @@ absl::Status CheckHasPort(absl::string_view flag, const std::string& address) {
       absl::StrCat(flag, ": expected HOST:PORT with a port of 0 to 65535, got '", address, "'"));
 }
 
+// Whether the address may be served with this, whatever the files hold.
+absl::Status CheckEncrypted(const std::string& listen_address, const ServerSecurity& security) {
+  if (security.tls.is_used() || security.is_insecure || IsLoopback(listen_address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--listen: other machines reach '", listen_address,
+                   "': expected --tls_certificate and --tls_key, or --insecure to serve without encryption"));
+}
+
 absl::Status CannotBind(absl::string_view flag, const std::string& address) {
   return absl::UnavailableError(
       absl::StrCat(flag, ": cannot bind '", address, "': the address is in use, not local or not permitted"));
@@ -88,11 +96,7 @@ absl::Status CannotBind(absl::string_view flag, const std::string& address) {
 }  // namespace
 
 absl::Status CheckSecurity(const std::string& listen_address, const ServerSecurity& security) {
-  if (!security.tls.is_used() && !security.is_insecure && !IsLoopback(listen_address)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: other machines reach '", listen_address,
-                     "': expected --tls_certificate and --tls_key, or --insecure to serve without encryption"));
-  }
+  FT_RETURN_IF_ERROR(CheckEncrypted(listen_address, security));
   return CheckTls(security.tls);
 }
 
@@ -110,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Open(const ServerOptions& option
   RaiseDescriptorLimit();
   // The switch belongs to the library, and applies to every server built afterwards.
   grpc::EnableDefaultHealthCheckService(true);
-  FT_RETURN_IF_ERROR(CheckSecurity(options.listen_address.value_or("localhost:0"), options.security));
+  FT_RETURN_IF_ERROR(CheckEncrypted(options.listen_address.value_or("localhost:0"), options.security));
   FT_ASSIGN_OR_RETURN(const auto credentials, ServerCredentials(options.security.tls));
   grpc::ServerBuilder builder;
   Configure(options, builder);

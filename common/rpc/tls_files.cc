@@ -18,8 +18,10 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/mapped_file.h"
@@ -47,15 +49,15 @@ Bio BioOf(const std::string& pem) { return {BIO_new_mem_buf(pem.data(), static_c
 
 Certificate NextCertificate(BIO* pem) { return {PEM_read_bio_X509(pem, nullptr, nullptr, nullptr), &X509_free}; }
 
-// The first of a file of certificates. Null: there is none, or one behind it is broken.
-Certificate FirstCertificate(const std::string& pem) {
+// Of a file. Empty: there is none, or one is broken.
+std::vector<Certificate> Certificates(const std::string& pem) {
   const absl::Cleanup clear = ERR_clear_error;
   const Bio bio = BioOf(pem);
-  Certificate first = NextCertificate(bio.get());
-  if (first == nullptr) return first;
-  while (NextCertificate(bio.get()) != nullptr) continue;
-  if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) first.reset();
-  return first;
+  std::vector<Certificate> certificates;
+  Certificate next = NextCertificate(bio.get());
+  for (; next != nullptr; next = NextCertificate(bio.get())) certificates.push_back(std::move(next));
+  if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) certificates.clear();
+  return certificates;
 }
 
 // Without a function OpenSSL would ask the terminal.
@@ -66,16 +68,19 @@ Key FirstKey(const std::string& pem) {
 }
 
 // Whether OpenSSL takes a file of certificates and a key behind them. It does not take keys and signatures that are no
-// longer safe: gRPC would then end every handshake.
+// longer safe, in any certificate of the chain: gRPC would then end every handshake.
 absl::Status CheckIdentity(const std::string& identity) {
-  const Certificate certificate = FirstCertificate(identity);
+  const std::vector<Certificate> chain = Certificates(identity);
   const Key key = FirstKey(identity);
   const absl::Cleanup clear = ERR_clear_error;
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_method()), &SSL_CTX_free);
-  if (context != nullptr && SSL_CTX_use_certificate(context.get(), certificate.get()) == 1 &&
-      SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 && SSL_CTX_check_private_key(context.get()) == 1) {
-    return absl::OkStatus();
+  bool is_taken =
+      context != nullptr && !chain.empty() && SSL_CTX_use_certificate(context.get(), chain.front().get()) == 1 &&
+      SSL_CTX_use_PrivateKey(context.get(), key.get()) == 1 && SSL_CTX_check_private_key(context.get()) == 1;
+  for (size_t i = 1; i < chain.size(); ++i) {
+    is_taken = is_taken && SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) == 1;
   }
+  if (is_taken) return absl::OkStatus();
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   return absl::InvalidArgumentError(reason == nullptr ? "OpenSSL refuses it" : reason);
 }
@@ -95,8 +100,8 @@ absl::StatusOr<std::string> ReadIdentity(const TlsFiles& files) {
     FT_ASSIGN_OR_RETURN(key, Read("key", files.key));
     FT_ASSIGN_OR_RETURN(newest, Read("certificate", files.certificate));
   }
-  const Certificate certificate = FirstCertificate(certificates);
-  if (certificate == nullptr) {
+  const std::vector<Certificate> chain = Certificates(certificates);
+  if (chain.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("TLS certificate: ", files.certificate, " is no PEM file of one"));
   }
   const Key private_key = FirstKey(key);
@@ -104,7 +109,7 @@ absl::StatusOr<std::string> ReadIdentity(const TlsFiles& files) {
     return absl::InvalidArgumentError(
         absl::StrCat("TLS key: ", files.key, " is no PEM file of a key, or of one that needs a passphrase"));
   }
-  if (X509_check_private_key(certificate.get(), private_key.get()) != 1) {
+  if (X509_check_private_key(chain.front().get(), private_key.get()) != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("TLS: ", files.key, " is not the key of the certificate ", files.certificate));
   }
@@ -123,7 +128,7 @@ absl::StatusOr<TlsContents> ReadContents(const TlsFiles& files) {
   }
   if (!files.ca.empty()) {
     FT_ASSIGN_OR_RETURN(contents.ca, Read("CA", files.ca));
-    if (FirstCertificate(contents.ca) == nullptr) {
+    if (Certificates(contents.ca).empty()) {
       return absl::InvalidArgumentError(absl::StrCat("TLS CA: ", files.ca, " is no PEM file of certificates"));
     }
   }
@@ -185,19 +190,18 @@ class WatchedTlsFiles {
 
   absl::Time next_look() const { return next_look_; }
 
-  // Returns why the files cannot be used now; then the former copies stay.
-  absl::Status Look() {
+  // If the files cannot be used now, the former copies stay, and the log says why.
+  void Look() {
     next_look_ = SteadyNow() + files_.refresh;
     const absl::StatusOr<TlsContents> newest = ReadContents(files_);
     if (newest.ok()) {
       const bool is_settled = std::exchange(seen_, *newest) == *newest;
       if (*newest == contents_) {
-        trouble_.clear();
-        return absl::OkStatus();
+        return trouble_.clear();
       }
       if (!is_settled) {
         next_look_ = SteadyNow() + kSettles;
-        return absl::OkStatus();
+        return;
       }
     }
     const absl::Status status = newest.ok() ? Take(*newest) : newest.status();
@@ -207,7 +211,6 @@ class WatchedTlsFiles {
     } else if (std::exchange(trouble_, std::string(status.message())) != status.message()) {
       spdlog::warn("the former TLS files stay in use: {}", trouble_);
     }
-    return status;
   }
 
  private:
@@ -250,7 +253,7 @@ class TlsWatch {
     const std::lock_guard lock(mutex_);
     for (const std::unique_ptr<WatchedTlsFiles>& watched : watched_) {
       if (!watched->Has(files)) continue;
-      FT_RETURN_IF_ERROR(watched->Look());
+      watched->Look();
       return watched->copies();
     }
     auto watched = std::make_unique<WatchedTlsFiles>(files);
@@ -268,7 +271,7 @@ class TlsWatch {
     while (!must_end_) {
       absl::Time next = absl::InfiniteFuture();
       for (const std::unique_ptr<WatchedTlsFiles>& files : watched_) {
-        if (files->next_look() <= SteadyNow()) files->Look().IgnoreError();  // the log has it
+        if (files->next_look() <= SteadyNow()) files->Look();
         next = std::min(next, files->next_look());
       }
       WaitAtMost(next - SteadyNow(), changed_, lock);
@@ -289,8 +292,11 @@ absl::Status CheckOptions(const TlsFiles& files) {
   if (!files.identities.empty() && files.ca.empty()) {
     return absl::InvalidArgumentError("TLS: identities mean nothing without the CA that vouches for them");
   }
-  if (std::ranges::find(files.identities, "") != files.identities.end()) {
-    return absl::InvalidArgumentError("TLS: expected identities without empty ones between or behind the commas");
+  for (const std::string& identity : files.identities) {
+    if (identity.empty() || absl::StripAsciiWhitespace(identity) != identity) {
+      return absl::InvalidArgumentError(
+          "TLS: expected identities without blanks around the commas, and without empty ones between or behind them");
+    }
   }
   if (files.refresh < absl::Seconds(1)) {
     return absl::InvalidArgumentError("TLS refresh: expected at least 1s");

@@ -4,8 +4,8 @@
 // gRPC ends the process if it reads an empty certificate or key, and refuses every handshake after it has read half a
 // file or the key of another certificate. Such files are there for moments, while somebody copies new ones over them,
 // or for days, after a mistake. So gRPC reads copies. They are made again when the files have changed, have then stayed
-// the same for a second, and are right; otherwise the former copies stay, and the log says why, once. The second is for a
-// file of several certificates that somebody is writing: its first half alone may be right.
+// the same for a second, and are right; otherwise the former copies stay, and the log says why, once. The second is for
+// a file of several certificates that somebody is writing: its first half alone may be right.
 //
 //   FT_ASSIGN_OR_RETURN(const TlsCopies copies, WatchTlsFiles(files));
 //   FileWatcherCertificateProvider(copies.identity, copies.identity, copies.ca, ...)
@@ -45,8 +45,9 @@ struct TlsCopies {
   std::string ca;        // empty: none
 };
 
-// Copies the files now, and again whenever they change, until the process ends. Errors: as CheckTls; INTERNAL if the
-// system gives no memory for the copies.
+// Copies the files now, and again whenever they change, until the process ends. For files that it has copied before
+// there are always copies, also while the files cannot be used. Errors: as CheckTls; INTERNAL if the system gives no
+// memory for the copies.
 absl::StatusOr<TlsCopies> WatchTlsFiles(const TlsFiles& files);
 
 }  // namespace foretoken::rpc

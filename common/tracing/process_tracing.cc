@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -18,11 +19,14 @@
 namespace foretoken::tracing {
 namespace {
 
-// Without the parts that may be secret: a name and a password before the host, and a query.
+// Without the parts that may be secret: a name and a password before the host, and a query. A password may have a '/',
+// '?' or '#' in place of its escape; then nothing tells where the host begins.
 std::string ShownUrl(const std::string& url) {
   const size_t host = url.find("://") + 3;
-  const std::string shown = url.substr(0, url.find('?'));
-  const size_t at = shown.substr(0, shown.find('/', host)).rfind('@');
+  const size_t end = std::min(url.find_first_of("/?#", host), url.size());
+  if (url.find('@', end) != std::string::npos) return url.substr(0, host) + "...";
+  const std::string shown = url.substr(0, url.find_first_of("?#", host));
+  const size_t at = shown.substr(0, end).rfind('@');
   return at == std::string::npos ? shown : shown.substr(0, host) + shown.substr(at + 1);
 }
 

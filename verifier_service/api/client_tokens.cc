@@ -41,16 +41,21 @@ absl::Status Unauthenticated(absl::string_view why) {
 absl::StatusOr<std::unique_ptr<ClientTokens>> ClientTokens::Load(const std::string& path) {
   std::unique_ptr<ClientTokens> tokens(new ClientTokens(path));
   tokens->read_ = VersionOf(path);
+  FT_ASSIGN_OR_RETURN(const std::string contents, Read(path));
   absl::MutexLock lock(&tokens->mutex_);
-  FT_ASSIGN_OR_RETURN(tokens->digests_, Read(path));
+  FT_ASSIGN_OR_RETURN(tokens->digests_, Parse(path, contents));
   if (tokens->digests_.empty()) return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " has no token"));
   return tokens;
 }
 
-absl::StatusOr<std::vector<ClientTokens::Digest>> ClientTokens::Read(const std::string& path) {
-  const absl::StatusOr<std::string> read = base::ReadFile(path);
-  if (!read.ok()) return absl::InvalidArgumentError(absl::StrCat("token file: ", read.status().message()));
-  absl::string_view contents = *read;
+absl::StatusOr<std::string> ClientTokens::Read(const std::string& path) {
+  absl::StatusOr<std::string> contents = base::ReadFile(path);
+  if (contents.ok()) return contents;
+  return absl::InvalidArgumentError(absl::StrCat("token file: ", contents.status().message()));
+}
+
+absl::StatusOr<std::vector<ClientTokens::Digest>> ClientTokens::Parse(const std::string& path,
+                                                                      absl::string_view contents) {
   absl::ConsumePrefix(&contents, "\xEF\xBB\xBF");  // some editors mark UTF-8 so
   if (contents.empty()) return absl::InvalidArgumentError(absl::StrCat("token file: ", path, " is empty"));
   if (contents.size() > kMaxFileBytes) {
@@ -86,13 +91,17 @@ void ClientTokens::Look() {
   const Version version = VersionOf(path_);
   const bool is_settled = std::exchange(seen_, version) == version;
   if (version == read_ || !is_settled) return;
-  absl::StatusOr<std::vector<Digest>> digests = Read(path_);
+  const absl::StatusOr<std::string> contents = Read(path_);
   if (VersionOf(path_) != version) return;  // somebody is writing it
-  read_ = version;
+  absl::StatusOr<std::vector<Digest>> digests = contents.ok() ? Parse(path_, *contents) : contents.status();
+  if (contents.ok()) read_ = version;  // else the next look tries again: the process may just have no free descriptor
   if (!digests.ok()) {
-    spdlog::warn("{}; the last tokens stay in force", std::string(digests.status().message()));
+    if (std::exchange(trouble_, std::string(digests.status().message())) != digests.status().message()) {
+      spdlog::warn("{}; the last tokens stay in force", trouble_);
+    }
     return;
   }
+  trouble_.clear();
   spdlog::info("token file: read again, {} tokens", digests->size());
   absl::MutexLock lock(&mutex_);
   digests_ = *std::move(digests);

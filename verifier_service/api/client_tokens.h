@@ -58,12 +58,14 @@ class ClientTokens {
   };
 
   explicit ClientTokens(std::string path) : path_(std::move(path)) {}
-  static absl::StatusOr<std::vector<Digest>> Read(const std::string& path);
+  static absl::StatusOr<std::string> Read(const std::string& path);
+  static absl::StatusOr<std::vector<Digest>> Parse(const std::string& path, absl::string_view contents);
   static Version VersionOf(const std::string& path);
 
   const std::string path_;
-  Version read_;  // the version of the tokens in force, or of a file that could not be used
-  Version seen_;  // at the last look
+  Version read_;         // the version of the tokens in force, or of contents that could not be used
+  Version seen_;         // at the last look
+  std::string trouble_;  // that the log has named
   mutable absl::Mutex mutex_;
   std::vector<Digest> digests_ ABSL_GUARDED_BY(mutex_);
 };

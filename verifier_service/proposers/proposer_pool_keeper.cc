@@ -132,22 +132,30 @@ absl::Time ProposerPool::Keeper::NextWake(absl::Time now) const {
 void ProposerPool::Keeper::Resolve(Lookups& lookups) {
   std::unique_lock lock(lookups.mutex);
   while (lookups.keeper != nullptr) {
-    for (const Lookups::Name& name : lookups.names) {
+    for (Lookups::Name& name : lookups.names) {
       if (lookups.keeper == nullptr) break;
       lock.unlock();
       const absl::StatusOr<std::vector<std::string>> addresses = lookups.resolve(name.dns_name);
       lock.lock();
       if (lookups.keeper == nullptr) break;
       if (addresses.ok()) {
+        name.trouble.clear();
         lookups.keeper->SetAddresses(name.proposer_idx, name.dns_name, *addresses);
-      } else {
-        spdlog::debug("proposer {}: {}", name.method, std::string(addresses.status().message()));
+      } else if (std::exchange(name.trouble, std::string(addresses.status().message())) !=
+                 addresses.status().message()) {
+        lookups.keeper->Warn(absl::StrCat("proposer ", name.method, ": ", name.trouble));
       }
     }
     WaitAtMost(lookups.period, lookups.changed, lock, [&] { return lookups.keeper == nullptr; });
   }
   lookups.has_ended = true;
   lookups.changed.notify_all();
+}
+
+void ProposerPool::Keeper::Warn(std::string text) {
+  const std::lock_guard lock(mutex);
+  lines_.push_back({.level = spdlog::level::warn, .text = std::move(text)});
+  wake_.notify_all();
 }
 
 void ProposerPool::Keeper::SetAddresses(uint32_t proposer_idx, const std::string& dns_name,

@@ -108,6 +108,7 @@ class ProposerPool::Keeper {
     struct Name {
       uint32_t proposer_idx = 0;
       std::string method, dns_name;
+      std::string trouble;  // that the log has named
     };
     std::vector<Name> names;
     NameResolver resolve;
@@ -118,6 +119,7 @@ class ProposerPool::Keeper {
     bool has_ended = false;
   };
   static void Resolve(Lookups& lookups);
+  void Warn(std::string text);
   void KeepLink(Link& link, absl::Time now);
   absl::Time NextWake(absl::Time now) const;
   // Known addresses stay as long as the name has them. New ones fill the room that is left.

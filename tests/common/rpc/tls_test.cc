@@ -242,6 +242,20 @@ TEST_F(Tls, AWeakCertificateChangesNothingAndIsNamedAtTheStart) {
   EXPECT_THAT(CheckTls(FilesOf(mounted)).message(), HasSubstr("cannot be used"));
   absl::SleepFor(absl::Seconds(4));
   EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
+  mounted.Renew(authority_, {.names = {"DNS:localhost"}});
+  std::ofstream(mounted.certificate(), std::ios::app) << authority_.Issue({}).certificate;
+  EXPECT_EQ(CheckTls(FilesOf(mounted)), absl::OkStatus());
+  std::ofstream(mounted.certificate(), std::ios::app) << authority_.Issue({.is_weak = true}).certificate;
+  EXPECT_THAT(CheckTls(FilesOf(mounted)).message(), HasSubstr("cannot be used")) << "a chain with a weak certificate";
+}
+
+TEST_F(Tls, FilesThatAreWatchedMayBeBrokenWhereTheyAreNeededAgain) {
+  MountedCertificate mounted(authority_, {.names = {"DNS:localhost"}});
+  ASSERT_TRUE(ServerCredentials(FilesOf(mounted)).ok());  // as a service does before it loads its model
+  std::ofstream(mounted.key()) << "";
+  EXPECT_FALSE(CheckTls(FilesOf(mounted)).ok());
+  const SecureServer server(FilesOf(mounted));
+  EXPECT_EQ(server.Call(FilesOf(client_files_)), kOk);
 }
 
 TEST_F(Tls, HalfABundleIsNotTaken) {
@@ -279,9 +293,10 @@ TEST_F(Tls, AMistakeInTheFilesIsNamedAtTheStart) {
   EXPECT_THAT(ServerCredentials(files).status().message(), HasSubstr("needs its key"));
   EXPECT_THAT(ServerCredentials({.ca = server_files_.ca()}).status().message(), HasSubstr("certificate"));
   EXPECT_THAT(ChannelCredentials({.identities = {"x"}}).status().message(), HasSubstr("CA"));
-  for (const std::vector<std::string>& identities : {{"x", ""}, std::vector<std::string>{"", "x"}}) {
+  for (const std::vector<std::string>& identities :
+       {{"x", ""}, {"", "x"}, {"x", " y"}, std::vector<std::string>{"x\t", "y"}}) {
     EXPECT_THAT(ChannelCredentials({.ca = server_files_.ca(), .identities = identities}).status().message(),
-                HasSubstr("without empty ones"));
+                HasSubstr("without blanks around the commas"));
   }
   files = FilesOf(server_files_);
   files.key = client_files_.key();

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/captured_log.h"
@@ -61,6 +62,26 @@ TEST(ProcessTracing, FilesMeanNothingToAPlainEndpoint) {
     const std::unique_ptr<ProcessTracing> tracing = ProcessTracing::Start("test", metrics);
     EXPECT_TRUE(Records(*tracing)) << protocol;
     EXPECT_THAT(log.Lines(), Each(Not(HasSubstr("warning"))));
+  }
+}
+
+TEST(ProcessTracing, ThePasswordOfACollectorIsNotLogged) {
+  const std::pair<const char*, const char*> urls[] = {
+      {"http://me:secret@127.0.0.1:1", "http://127.0.0.1:1/v1/traces"},
+      {"http://me:s@ecret@127.0.0.1:1/a", "http://127.0.0.1:1/a/v1/traces"},
+      {"http://127.0.0.1:1/?key=secret", "http://127.0.0.1:1/v1/traces"},
+      {"http://127.0.0.1:1#secret", "http://127.0.0.1:1/v1/traces"},
+      {"http://127.0.0.1:1/?mail=me@secret", "http://..."},
+      {"http://me:se/cret@127.0.0.1:1", "http://..."},
+      {"http://me:se?cret@127.0.0.1:1", "http://..."},
+      {"http://me:se#cret@127.0.0.1:1", "http://..."}};
+  for (const auto& [url, shown] : urls) {
+    const Variables variables({{"OTEL_EXPORTER_OTLP_ENDPOINT", url}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}});
+    const testing::CapturedLog log;
+    telemetry::Metrics metrics;
+    const std::unique_ptr<ProcessTracing> tracing = ProcessTracing::Start("test", metrics);
+    EXPECT_THAT(log.Lines(), Contains(HasSubstr(absl::StrCat("\"", shown, "\"")))) << url;
+    EXPECT_THAT(log.Lines(), Each(AllOf(Not(HasSubstr("cret")), Not(HasSubstr("me:se"))))) << url;
   }
 }
 

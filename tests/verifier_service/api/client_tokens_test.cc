@@ -3,6 +3,7 @@
 // good.
 #include "verifier_service/api/client_tokens.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -13,11 +14,13 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/temp_dir.h"
 
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -124,6 +127,25 @@ TEST_F(ClientTokensTest, AFileThatVanishesOrIsEmptyLeavesTheLastTokensAndComment
   Write("# nobody\n");
   look_twice();
   EXPECT_FALSE(LetsIn(*tokens, kToken));
+}
+
+// A client that opens many connections takes descriptors, and would keep its own token in force.
+TEST_F(ClientTokensTest, AFileThatCannotBeOpenedForATimeIsReadLater) {
+  Write(kToken);
+  const auto tokens = Load();
+  Write(kOther);
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  const testing::CapturedLog log;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 4; ++i) tokens->Look();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(LetsIn(*tokens, kToken));
+  EXPECT_THAT(log.Lines(), ElementsAre(HasSubstr("Too many open files; the last tokens stay in force")));
+  tokens->Look();
+  EXPECT_FALSE(LetsIn(*tokens, kToken));
+  EXPECT_TRUE(LetsIn(*tokens, kOther));
 }
 
 TEST_F(ClientTokensTest, FilesAndTokensHaveBounds) {

@@ -23,6 +23,7 @@
 namespace foretoken::verifier {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -313,6 +314,7 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
     absl::MutexLock lock(&mutex);
     addresses = std::move(to);
   };
+  const testing::CapturedLog log;
   const auto pool = MakePool({"ngram=dns:///proposer:50052"}, options);
   ASSERT_TRUE(IsConnected(*pool, 1));
   Speaker speaker(*pool, 1);
@@ -323,6 +325,7 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   resolve_to(std::nullopt);
   absl::SleepFor(absl::Milliseconds(60));
   EXPECT_TRUE(IsConnected(*pool, 2));  // known addresses stay in use
+  EXPECT_THAT(log.Lines(), Contains(HasSubstr("proposer ngram: no resolver today")).Times(1));
   resolve_to(std::vector<std::string>{second.address()});
   EXPECT_TRUE(Eventually([&] { return first.num_streams() == 0 && second.Mirrors().size() == 1; }));
   EXPECT_TRUE(speaker.Regains());
