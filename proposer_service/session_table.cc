@@ -104,7 +104,7 @@ absl::Status SessionTable::Apply(const v1::ProposeRequest& request) {
   for (const v1::OpenSession& open : request.opens()) Open(open);
   for (const v1::AdvanceSession& advance : request.advances()) Advance(advance);
   for (const v1::FeatureChunk& chunk : request.features()) AppendFeatures(chunk);
-  RequestTrees();
+  PassRequests();
   for (const v1::CloseSession& close : request.closes()) {
     // The session may have been dropped before.
     if (const auto entry = entries_.find(close.session_id()); entry != entries_.end()) Drop(entry);
@@ -149,9 +149,8 @@ void SessionTable::Open(const v1::OpenSession& open) {
   }
   if (!Append(entry, open.token_ids())) return;
   if (open.awaiting_more()) return;
-  Request({.session_id = open.session_id(),
-           .tree_request = {.allowed = TakeMask(entry->second, open.allowed_tokens())},
-           .node_budget = open.node_budget()});
+  Request(open.session_id(), entry->second, {.allowed = TakeMask(entry->second, open.allowed_tokens())},
+          open.node_budget());
 }
 
 void SessionTable::Advance(const v1::AdvanceSession& advance) {
@@ -161,29 +160,38 @@ void SessionTable::Advance(const v1::AdvanceSession& advance) {
     Drop(entry);
     return ReportUnknown(advance.session_id());
   }
+  if (!entry->second.has_requested) PassRequest(advance.session_id(), entry->second);
   if (!Append(entry, advance.token_ids())) return;
   if (advance.awaiting_more()) return;
-  const TreeRequest tree_request = {.until_next_step = absl::Microseconds(advance.next_step_us()),
-                                    .step = absl::Microseconds(advance.step_us()),
-                                    .allowed = TakeMask(entry->second, advance.allowed_tokens())};
-  Request({.session_id = advance.session_id(), .tree_request = tree_request, .node_budget = advance.node_budget()});
+  Request(advance.session_id(), entry->second,
+          {.until_next_step = absl::Microseconds(advance.next_step_us()),
+           .step = absl::Microseconds(advance.step_us()),
+           .allowed = TakeMask(entry->second, advance.allowed_tokens())},
+          advance.node_budget());
 }
 
-// A drafter's sessions get the request after the features, which follow in the same message.
-void SessionTable::Request(RequestedTree requested) {
-  if (environment_.proposer.Describe().features != nullptr) {
-    requested_.push_back(std::move(requested));
-  } else {
-    RequestTree(requested.session_id, entries_.find(requested.session_id)->second, std::move(requested.tree_request),
-                requested.node_budget);
-  }
+void SessionTable::Request(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
+  tree_request.node_budget =
+      static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
+  if (!entry.requested.has_value()) requested_.push_back(session_id);
+  entry.requested = std::move(tree_request);
 }
 
-void SessionTable::RequestTrees() {
-  for (RequestedTree& requested : std::exchange(requested_, {})) {
-    const auto entry = entries_.find(requested.session_id);
-    if (entry == entries_.end()) continue;  // dropped by a later event of the message
-    RequestTree(requested.session_id, entry->second, std::move(requested.tree_request), requested.node_budget);
+void SessionTable::PassRequest(uint64_t session_id, Entry& entry) {
+  if (!entry.requested.has_value()) return;
+  const TreeRequest tree_request = *std::exchange(entry.requested, std::nullopt);
+  entry.has_requested = true;
+  entry.node_budget = tree_request.node_budget;
+  const bool was_ready = entry.trace != nullptr && entry.session->has_grown_tree();
+  entry.session->Want(tree_request);
+  if (entry.trace != nullptr) entry.trace->Ask(entry.node_budget, was_ready);
+  if (entry.node_budget > 0) List(session_id, entry);
+}
+
+void SessionTable::PassRequests() {
+  for (const uint64_t session_id : std::exchange(requested_, {})) {
+    // A later event of the message may have dropped the session.
+    if (const auto entry = entries_.find(session_id); entry != entries_.end()) PassRequest(session_id, entry->second);
   }
 }
 
@@ -258,15 +266,6 @@ speculation::AllowedTokens SessionTable::TakeMask(Entry& entry, const std::strin
   if (num_tokens == 0 || room_.TakeTokens(num_tokens).has_value()) return {};
   entry.num_mask_tokens = num_tokens;
   return speculation::AllowedTokens(bytes);
-}
-
-void SessionTable::RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget) {
-  entry.node_budget = static_cast<int32_t>(std::min(node_budget, static_cast<uint32_t>(room_.limits().max_tree_nodes)));
-  tree_request.node_budget = entry.node_budget;
-  const bool was_ready = entry.trace != nullptr && entry.session->has_grown_tree();
-  entry.session->Want(tree_request);
-  if (entry.trace != nullptr) entry.trace->Ask(entry.node_budget, was_ready);
-  if (entry.node_budget > 0) List(session_id, entry);
 }
 
 void SessionTable::List(uint64_t session_id, Entry& entry) {

@@ -101,6 +101,8 @@ class SessionTable {
     int64_t num_mask_tokens = 0;                    // that the mask of the last tree request takes up in room_
     std::unique_ptr<SessionTrace> trace = nullptr;  // null: the request is not traced
     std::optional<uint64_t> features_end;           // the position after the last feature; unset: none came yet
+    std::optional<TreeRequest> requested;           // by the message that is being applied
+    bool has_requested = false;                     // the session has got a request
   };
   using Entries = absl::flat_hash_map<uint64_t, Entry>;
   struct RefusedId {
@@ -116,15 +118,12 @@ class SessionTable {
   // Takes the mask of the session's next tree request in place of the last one. It is only a hint, so a mask without
   // room becomes the mask that allows any token.
   speculation::AllowedTokens TakeMask(Entry& entry, const std::string& bytes);
-  struct RequestedTree {
-    uint64_t session_id = 0;
-    TreeRequest tree_request;
-    uint32_t node_budget = 0;
-  };
-  // Passes a verifier's request to its session, now or in RequestTrees, when all of the message has arrived.
-  void Request(RequestedTree requested);
-  void RequestTrees();
-  void RequestTree(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
+  // Keeps a request until the whole message has arrived, and then passes the last one of each session on: a drafter's
+  // features are behind the tokens, and a message can hold a quarter of a million requests of one session. Only a
+  // session's first request goes before the tokens behind it, because it marks the end of the opening context.
+  void Request(uint64_t session_id, Entry& entry, TreeRequest tree_request, uint32_t node_budget);
+  void PassRequest(uint64_t session_id, Entry& entry);
+  void PassRequests();
   absl::Status CheckCredit(const v1::ProposeRequest& request) const;
   void AppendFeatures(const v1::FeatureChunk& chunk);
   // The bytes of features that the verifier may send beyond its credit; 0 while they are too few to be worth a message.
@@ -145,10 +144,10 @@ class SessionTable {
   const std::unique_ptr<StreamTrace> trace_;  // null: no session is traced
   std::string vocabulary_;                    // the stream's fingerprint; empty: not told yet
   Entries entries_;
-  std::vector<RequestedTree> requested_;  // by the message that is being applied
-  uint64_t num_granted_bytes_ = 0;        // of features, in all
-  uint64_t num_feature_bytes_ = 0;        // received, in all
-  std::vector<uint64_t> owed_;            // sessions that may have a tree to send
+  std::vector<uint64_t> requested_;  // sessions of which the message that is being applied wants trees
+  uint64_t num_granted_bytes_ = 0;   // of features, in all
+  uint64_t num_feature_bytes_ = 0;   // received, in all
+  std::vector<uint64_t> owed_;       // sessions that may have a tree to send
   std::vector<RefusedId> refused_;
   std::vector<uint64_t> unknown_;
 };

@@ -10,6 +10,10 @@ namespace {
 constexpr double kRate = 0.2;
 constexpr double kLeastInverseTau = 0.05, kMostInverseTau = 4;
 constexpr double kMostRest = 8;
+// Tokens of clients teach the model, so that neither one score may count for more than many others, nor a time of odd
+// ones for ever: a slope has a bound, and the sums of squares forget.
+constexpr double kMostSlope = 64;
+constexpr double kKept = 0.999;  // of the sums, at each observation
 constexpr float kLeastChance = 1e-6f;
 
 bool AreNumbers(std::span<const float> scores) {
@@ -51,8 +55,9 @@ void ChanceModel::Observe(std::span<const float> scores, std::optional<size_t> c
   double inverse_tau_slope = committed.has_value() ? above_last(*committed) : 0;
   for (size_t i = 0; i < scores.size(); ++i) inverse_tau_slope -= distribution[i] * above_last(i);
   const double rest_slope = (committed.has_value() ? 0 : 1) - distribution.back();
-  inverse_tau_squares_ += inverse_tau_slope * inverse_tau_slope;
-  rest_squares_ += rest_slope * rest_slope;
+  inverse_tau_slope = std::clamp(inverse_tau_slope, -kMostSlope, kMostSlope);
+  inverse_tau_squares_ = kKept * inverse_tau_squares_ + inverse_tau_slope * inverse_tau_slope;
+  rest_squares_ = kKept * rest_squares_ + rest_slope * rest_slope;
   inverse_tau_ = std::clamp(inverse_tau_ + kRate * inverse_tau_slope / std::sqrt(inverse_tau_squares_),
                             kLeastInverseTau, kMostInverseTau);
   rest_ = std::clamp(rest_ + kRate * rest_slope / std::sqrt(rest_squares_), -kMostRest, kMostRest);

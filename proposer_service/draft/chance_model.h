@@ -7,7 +7,7 @@
 // The last term is the weight of all other tokens. Their scores are below the lowest score of the K children, and with
 // more children the remaining scores fall more slowly. tau says how far the draft can be trusted. rest is the weight of
 // the other tokens. Both follow the gradient of the committed token's log likelihood (AdaGrad: Duchi, Hazan, Singer
-// 2011). The likelihood is concave in (1 / tau, rest), so it has one maximum.
+// 2011, with sums that forget). The likelihood is concave in (1 / tau, rest), so it has one maximum.
 //
 // Threads: one at a time.
 #pragma once
@@ -37,7 +37,7 @@ class ChanceModel {
 
   double inverse_tau_ = 0.6;  // the value for a draft that is right more often than not
   double rest_ = -3;
-  double inverse_tau_squares_ = 1;  // sums of squared gradients so far
+  double inverse_tau_squares_ = 1;  // sums of squared gradients, which the newest count most in
   double rest_squares_ = 1;
 };
 

@@ -219,6 +219,7 @@ class DraftForest {
   std::optional<int32_t> TakeSlot(const Session& session, const ChosenNodes& chosen);
   void Run(Pass& pass);
   ChanceModel& ChancesOf(const Session& session);
+  static float ScoreScale(const Session& session);
   kernels::RowToBranch Branching(const Session& session, int32_t node_idx) const;
   void Expand(Session& session, int32_t node_idx, std::span<const kernels::ScoredToken> ranked,
               std::optional<float> confidence);

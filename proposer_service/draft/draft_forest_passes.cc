@@ -248,8 +248,9 @@ void DraftForest::Expand(Session& session, int32_t node_idx, std::span<const ker
                               .salt = options_.sampling_salt});
     ranked = sampled.children;
   }
+  const float scale = ScoreScale(session);
   std::vector<float> scores;
-  for (const kernels::ScoredToken& token : ranked) scores.push_back(token.score);
+  for (const kernels::ScoredToken& token : ranked) scores.push_back(scale * token.score);
   std::vector<float> chances = ChancesOf(session).Chances(scores);
   if (confidence.has_value() && !session.samples) MatchConfidence(*confidence, chances);
   std::vector<GrowingTree::Child> children;
@@ -270,6 +271,14 @@ ChanceModel& DraftForest::ChancesOf(const Session& session) {
                         : session.sampling.is_greedy() ? Regime::kGreedy
                                                        : Regime::kKeyedDraw;
   return chances_[static_cast<size_t>(regime)];
+}
+
+// A keyed score is logit / temperature + noise. What tells the target's logits from the draft's is divided by the
+// temperature, too, so at low ones the scores would be far apart and as little to be trusted. One model of chances
+// serves sessions of all temperatures.
+float DraftForest::ScoreScale(const Session& session) {
+  const bool is_keyed = !session.samples && !session.sampling.is_greedy();
+  return is_keyed ? std::min(session.sampling.temperature, 1.0f) : 1.0f;
 }
 
 kernels::RowToBranch DraftForest::Branching(const Session& session, int32_t node_idx) const {

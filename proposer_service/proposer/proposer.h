@@ -98,7 +98,8 @@ class Session {
   // The number of values of appended features that the proposer has not used yet, for flow control.
   virtual int64_t num_unused_feature_values() const { return 0; }
   // Sets the request for trees. The service calls this when all tokens and features of a verifier's message have been
-  // appended. The first call marks the end of the opening context: later tokens were generated.
+  // appended; the first call comes before tokens behind it, and marks the end of the opening context: later tokens were
+  // generated.
   virtual void Want(const TreeRequest& /*tree_request*/) {}
   // The number of appended tokens.
   virtual uint64_t position() const = 0;

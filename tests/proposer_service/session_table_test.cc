@@ -91,9 +91,11 @@ TEST_F(SessionTableTest, PassesTheRequestOnceTheTokensAreWhole) {
   Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_});
   stream.Open(1, {1, 2}, 4).set_awaiting_more(true);
   stream.Advance(1, 2, {3}, 5);
+  stream.Apply();
   v1::AdvanceSession& advance = stream.Advance(1, 3, {4}, 99);
   advance.set_next_step_us(1500);
   advance.set_step_us(80000);
+  stream.Apply();
   stream.Advance(1, 4, {5}, 0);
   stream.Apply();
   ASSERT_EQ(proposer.requests.size(), 3);
@@ -103,6 +105,27 @@ TEST_F(SessionTableTest, PassesTheRequestOnceTheTokensAreWhole) {
   EXPECT_EQ(proposer.requests[1].until_next_step, absl::Microseconds(1500));
   EXPECT_EQ(proposer.requests[1].step, absl::Milliseconds(80));
   EXPECT_EQ(proposer.requests[2].node_budget, 0);
+}
+
+// A request costs a drafter more than the few bytes that it takes in a message, and other streams wait meanwhile.
+TEST_F(SessionTableTest, OfAMessagesRequestsForASessionTheLastOneCounts) {
+  RequestRecordingProposer proposer;
+  Stream stream({.proposer = proposer, .room = room_, .metrics = metrics_});
+  stream.Open(1, {1}, 4);
+  stream.Open(2, {1}, 3);
+  for (uint32_t budget = 5; budget <= 7; ++budget) stream.Advance(1, 1, {}, budget);
+  stream.Open(2, {1}, 3);  // an id that is in use: the session is dropped
+  stream.Open(2, {1}, 2);
+  stream.Apply();
+  ASSERT_EQ(proposer.requests.size(), 3);
+  EXPECT_EQ(proposer.requests[0].node_budget, 4);  // the first one, which ends the opening context
+  EXPECT_EQ(proposer.requests[1].node_budget, 7);
+  EXPECT_EQ(proposer.requests[2].node_budget, 2);
+  stream.Advance(1, 1, {2}, 6);
+  stream.Advance(1, 2, {2}, 5);
+  stream.Apply();
+  ASSERT_EQ(proposer.requests.size(), 4);
+  EXPECT_EQ(proposer.requests[3].node_budget, 5);
 }
 
 TEST_F(SessionTableTest, ATreeThatIsNoLongerWantedIsNotSent) {

@@ -16,12 +16,13 @@
 #include "common/rpc/parse_message.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/status.h"
-#include "spdlog/spdlog.h"
 
 namespace foretoken::verifier {
 namespace {
 
 constexpr absl::Duration kBusyPause = absl::Milliseconds(200);
+// Then another replica with the same projection gets its turn.
+constexpr absl::Duration kMostBusy = absl::Seconds(5);
 constexpr char kReadMethod[] = "/foretoken.v1.ProposalService/ReadProjection";
 
 rpc::MessageBounds PieceBounds() {
@@ -87,10 +88,8 @@ bool ProjectionReader::ReadFile() {
   if (is_cancelled()) return false;
   const bool is_whole = file && file.peek() == std::ifstream::traits_type::eof();
   if (is_whole && rpc::ProjectionDigest(bytes_) == wanted_.digest) return true;
-  spdlog::warn(
-      "{}: expected a projection of {} bytes with the digest that it is named by, got others; it is read from "
-      "the proposer",
-      wanted_.file, wanted_.num_bytes);
+  file_fault_ = absl::StrCat(wanted_.file, ": expected a projection of ", wanted_.num_bytes,
+                             " bytes with the digest that it is named by, got others; it is read from the proposer");
   return false;
 }
 
@@ -112,7 +111,9 @@ void ProjectionReader::ReadPiece() {
 }
 
 void ProjectionReader::OnPiece(const grpc::Status& status) {
-  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && SteadyNow() + kBusyPause < give_up_) {
+  const absl::Time give_up = std::min(give_up_, busy_since_.value_or(SteadyNow()) + kMostBusy);
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && SteadyNow() + kBusyPause < give_up) {
+    if (!busy_since_.has_value()) busy_since_ = SteadyNow();
     absl::MutexLock lock(&mutex_);
     const gpr_timespec pause = gpr_time_from_millis(absl::ToInt64Milliseconds(kBusyPause), GPR_TIMESPAN);
     if (!is_cancelled_) return pause_.Set(pause, [this](bool) { ReadPiece(); });
@@ -129,6 +130,7 @@ void ProjectionReader::OnPiece(const grpc::Status& status) {
         absl::StrCat("expected ", num_wanted, " bytes at offset ", bytes_.size(), ", got ", piece.data().size())));
   }
   bytes_ += piece.data();
+  busy_since_.reset();
   if (bytes_.size() == wanted_.num_bytes) return End(std::move(bytes_));
   ReadPiece();
 }

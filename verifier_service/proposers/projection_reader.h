@@ -19,6 +19,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -48,6 +49,8 @@ class ProjectionReader {
   static std::shared_ptr<ProjectionReader> Start(const std::shared_ptr<grpc::Channel>& channel, Wanted wanted,
                                                  Timeouts timeouts, Done done);
   void Cancel();
+  // Why the file was not taken, if there is one with other bytes. Final when `done` is called.
+  const std::string& file_fault() const { return file_fault_; }
   ~ProjectionReader();
 
  private:
@@ -66,6 +69,8 @@ class ProjectionReader {
   const absl::Time give_up_;  // of SteadyNow
   Done done_;
   std::string bytes_;
+  std::string file_fault_;
+  std::optional<absl::Time> busy_since_;  // the peer has answered nothing else since then
   v1::ReadProjectionRequest request_;
   grpc::ByteBuffer response_;
   absl::Mutex mutex_;

@@ -68,12 +68,13 @@ struct ProposerPoolOptions {
   size_t max_addresses = 64;           // of one DNS name that are used at a time; further ones wait
   // Set: the engine makes features for drafters that read the target's hidden states.
   std::optional<rpc::TargetShape> target;
-  int32_t max_feature_sources = 4;                        // kinds of features at a time; each takes memory per K/V slot
-  size_t max_projection_bytes = size_t{1} << 30;          // of one drafter
-  std::string projection_directory;                       // rpc::ProjectionPath; empty: none
-  absl::Duration projection_timeout = absl::Minutes(20);  // to read one whole; a piece has describe_timeout
-  Clock now = SteadyNow;                                  // of all timers
-  uint64_t jitter_seed = 0;                               // 0: drawn
+  int32_t max_feature_sources = 4;                // kinds of features at a time; each takes memory per K/V slot
+  size_t max_projection_bytes = size_t{1} << 30;  // of one drafter
+  std::string projection_directory;               // rpc::ProjectionPath; empty: none
+  // To read one of max_projection_bytes; a smaller one gets its part, and at least 30 s. A piece has describe_timeout.
+  absl::Duration projection_timeout = absl::Minutes(20);
+  Clock now = SteadyNow;     // of all timers
+  uint64_t jitter_seed = 0;  // 0: drawn
 };
 
 // Counters since the start, per method. They never decrease.

@@ -18,6 +18,8 @@ namespace {
 constexpr absl::Duration kLinger = absl::Minutes(1);
 // A replica is asked again after this while another one's projection is read that is equal to its own.
 constexpr absl::Duration kReadPause = absl::Milliseconds(200);
+// For a small projection. The others wait for a reader, so a slow replica must not keep it for long.
+constexpr absl::Duration kLeastReadTime = absl::Seconds(30);
 
 std::string NameOf(const rpc::AnnouncedFeatures& announced) {
   std::string name = absl::StrJoin(announced.features.layers, ",");
@@ -59,14 +61,16 @@ void ProposerPool::Keeper::PrepareStream(Link& link, const v1::DescribeProposerR
   if (const std::string& directory = options.projection_directory; !directory.empty()) {
     wanted.file = rpc::ProjectionPath(directory, announced->digest);
   }
+  const double part = static_cast<double>(wanted.num_bytes) / static_cast<double>(options.max_projection_bytes);
+  const absl::Duration whole =
+      std::max(options.projection_timeout * part, std::min(options.projection_timeout, kLeastReadTime));
   auto done = [this, link_id = link.id, description, name, announced = *std::move(announced)](
                   absl::StatusOr<std::string> bytes, std::shared_ptr<ProjectionReader> reader) mutable {
     absl::Status status = bytes.ok() ? rpc::FillProjection(*bytes, announced) : bytes.status();
     OnProjection(link_id, description, std::move(reader), status, {name, std::move(announced.features)});
   };
   link.reading = ProjectionReader::Start(link.channel, std::move(wanted),
-                                         {.piece = options.describe_timeout, .whole = options.projection_timeout},
-                                         std::move(done));
+                                         {.piece = options.describe_timeout, .whole = whole}, std::move(done));
 }
 
 void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProposerResponse& description,
@@ -77,11 +81,19 @@ void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProp
   wake_.notify_all();
   const auto it = links.find(link_id);
   if (it != links.end()) ended_.push_back(std::exchange(it->second->reading, nullptr));
+  const std::string file_fault = reader->file_fault();
   ended_.push_back(std::move(reader));
   if (is_stopping_ || it == links.end()) return;
   Link& link = *it->second;
   const absl::Time now = options.now();
-  if (!status.ok()) return Fail(link, absl::StrCat("ReadProjection: ", status.message()), now);
+  if (!file_fault.empty()) Complain(link, file_fault, now);
+  if (!status.ok()) {
+    if (!file_fault.empty()) link.num_failures = std::max(link.num_failures, kSeldom);  // each attempt reads the file
+    Fail(link, absl::StrCat("ReadProjection: ", status.message()), now);
+    link.next_attempt =
+        std::max(link.next_attempt, now + 2 * kReadPause);  // replicas that wait for this one come first
+    return;
+  }
   UseFeatures(link, description, std::move(features), now);
 }
 

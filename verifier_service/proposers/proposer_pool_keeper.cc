@@ -210,7 +210,9 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
   ++counters[proposer_idx].num_connects;
   link.stream = ReplicaStream::Start(
       link.channel, options.vocabulary_fingerprint,
-      {.on_answer = [=, this](const auto& response) { return OnAnswer(link_id, replica_id, proposer_idx, response); },
+      {.on_answer = [=, this](
+                        const auto& response,
+                        size_t num_bytes) { return OnAnswer(link_id, replica_id, proposer_idx, response, num_bytes); },
        .on_written = [=, this] { OnWritten(link_id, replica_id); },
        .on_closing = [=, this] { OnClosing(link_id, replica_id); },
        .on_end = [=, this](const grpc::Status& status, auto stream) { OnEnd(link_id, status, std::move(stream)); }});
@@ -234,7 +236,7 @@ ProposerPool::Keeper::Link* ProposerPool::Keeper::FindStream(uint64_t link_id, R
 }
 
 absl::Duration ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
-                                              const v1::ProposeResponse& response) {
+                                              const v1::ProposeResponse& response, size_t num_bytes) {
   const size_t num_sessions = static_cast<size_t>(response.trees_size()) + response.refused_session_ids_size() +
                               response.refusals_size() + response.unknown_session_ids_size();
   const bool is_too_much = num_sessions > static_cast<size_t>(options.max_message_sessions);
@@ -244,7 +246,6 @@ absl::Duration ProposerPool::Keeper::OnAnswer(uint64_t link_id, ReplicaId replic
         response,
         {.num_tokens = options.num_tokens, .max_nodes = options.max_tree_nodes, .proposers = 1u << proposer_idx});
   }
-  const size_t num_bytes = response.ByteSizeLong();
   const std::lock_guard lock(mutex);
   Link* link = FindStream(link_id, replica_id);
   if (link == nullptr) return absl::ZeroDuration();

@@ -146,7 +146,7 @@ class ProposerPool::Keeper {
   void StartStream(Link& link, const v1::DescribeProposerResponse& description, FeatureSource features, absl::Time now);
   // Returns the delay before the next read.
   absl::Duration OnAnswer(uint64_t link_id, ReplicaId replica_id, uint32_t proposer_idx,
-                          const v1::ProposeResponse& response);
+                          const v1::ProposeResponse& response, size_t num_bytes);
   void TakeAnswer(Link& link, CheckedAnswer answer, absl::Time now);
   void OnWritten(uint64_t link_id, ReplicaId replica_id);
   void OnClosing(uint64_t link_id, ReplicaId replica_id);

@@ -45,11 +45,12 @@ void ReplicaStream::OnReadDone(bool ok) {
     RemoveHold();
     return;
   }
+  const size_t num_bytes = response_.Length();  // a parsed message may be smaller: the last of many equal fields counts
   v1::ProposeResponse response;
   if (fault_.ok()) fault_ = rpc::ParseMessage(response_, bounds_, response);
   absl::Duration pause;
   if (fault_.ok()) {
-    pause = events_.on_answer(response);
+    pause = events_.on_answer(response, num_bytes);
   } else {
     context_.TryCancel();  // gRPC then fails the next read
   }

@@ -30,7 +30,7 @@ class ReplicaStream final : public grpc::ClientBidiReactor<v1::ProposeRequest, g
  public:
   struct Events {
     // Returns the delay before the next read. The peer waits when its flow-control window is full.
-    std::function<absl::Duration(const v1::ProposeResponse& response)> on_answer;
+    std::function<absl::Duration(const v1::ProposeResponse& response, size_t num_bytes)> on_answer;
     std::function<void()> on_written;
     std::function<void()> on_closing;  // the stream is ending: no Write from here on. Always before on_end.
     // Passes the stream's own share of itself to the owner. A gRPC thread must not destroy the last share: the stream

@@ -38,21 +38,21 @@ TEST(ChanceModel, ScoresThatAreNoNumbersTeachNothing) {
   EXPECT_EQ(model.Chances(good), before);
 }
 
-// Tokens are committed by a distribution of the model's own form. The model must find it.
-TEST(ChanceModel, FindsTheDistributionOfTheCommittedTokens) {
+constexpr double kTau = 0.5, kRest = -1;
+
+// Tokens are committed by a distribution of the model's own form. Returns the mean error of its last chances.
+double ErrorAfter(int num_trials, ChanceModel& model) {
   testing::RandomValues random(5);
-  constexpr double kTau = 0.5, kRest = -1;
-  ChanceModel model;
   double error = 0;
-  constexpr int kTrials = 20000, kLast = 2000;
-  for (int trial = 0; trial < kTrials; ++trial) {
+  constexpr int kLast = 2000;
+  for (int trial = 0; trial < num_trials; ++trial) {
     std::vector<float> scores = {0};
     while (scores.size() < 4) scores.push_back(scores.back() - static_cast<float>(2 * random.Uniform()));
     std::vector<double> distribution;
     for (const float score : scores) distribution.push_back(std::exp((score - scores.back()) / kTau));
     distribution.push_back(std::exp(kRest));
     const double total = std::accumulate(distribution.begin(), distribution.end(), 0.0);
-    if (trial >= kTrials - kLast) {
+    if (trial >= num_trials - kLast) {
       const std::vector<float> chances = model.Chances(scores);
       for (size_t i = 0; i < scores.size(); ++i) error += std::abs(chances[i] - distribution[i] / total) / kLast;
     }
@@ -61,7 +61,23 @@ TEST(ChanceModel, FindsTheDistributionOfTheCommittedTokens) {
     while (committed + 1 < distribution.size() && u >= distribution[committed]) u -= distribution[committed++];
     model.Observe(scores, committed < scores.size() ? std::optional(committed) : std::nullopt);
   }
-  EXPECT_LT(error, 0.03);
+  return error;
+}
+
+TEST(ChanceModel, FindsTheDistributionOfTheCommittedTokens) {
+  ChanceModel model;
+  EXPECT_LT(ErrorAfter(20'000, model), 0.03);
+  EXPECT_NEAR(model.tau(), kTau, 0.06);
+}
+
+// A client can bias tokens as far apart as it likes, and its scores teach the model of all clients.
+TEST(ChanceModel, ForgetsScoresThatWereFarApart) {
+  ChanceModel model;
+  for (const float far : {1e2f, 1e4f, 1e30f}) {
+    for (int i = 0; i < 500; ++i) model.Observe(std::vector<float>{0, -far}, 1);
+  }
+  EXPECT_GT(model.tau(), 10);
+  EXPECT_LT(ErrorAfter(20'000, model), 0.03);
   EXPECT_NEAR(model.tau(), kTau, 0.06);
 }
 

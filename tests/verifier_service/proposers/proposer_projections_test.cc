@@ -193,8 +193,28 @@ TEST(ProposerProjections, AProjectionIsReadFromTheDrafterWhereItsFileHasOtherByt
     const auto pool = MakePool({drafter.spec()}, options);
     ASSERT_TRUE(IsConnected(*pool));
     EXPECT_EQ(*pool->FeatureSources()[0], Projected(7));
-    EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr(".projection: expected a projection of 640 bytes"));
+    EXPECT_TRUE(Eventually([&] {
+      return absl::StrContains(absl::StrJoin(log.Lines(), " "), ".projection: expected a projection of 640 bytes");
+    })) << absl::StrJoin(log.Lines(), " ");
   }
+}
+
+TEST(ProposerProjections, AFileAndADrafterThatAreBothWrongDoNotFillTheLog) {
+  const testing::TempDir directory;
+  Drafter drafter(Projected(7));
+  HeldProjection wrong(drafter, /*further_fields=*/std::string("\x0a\x01\x00", 3));  // `data` of one byte
+  wrong.Release();
+  directory.Write(rpc::ProjectionDigest(rpc::ProjectionBytes(*Projected(7).projection)) + ".projection", "other");
+  ProposerPoolOptions options = Options();
+  options.projection_directory = directory.path();
+  const testing::CapturedLog log;
+  const auto pool = MakePool({absl::StrCat("ngram=static:", wrong.address())}, options);
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  while (wrong.offsets().size() < 8 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_GE(wrong.offsets().size(), 8);
+  const std::vector<std::string> lines = log.Lines();
+  EXPECT_LE(lines.size(), 7) << absl::StrJoin(lines, "\n");
+  EXPECT_THAT(absl::StrJoin(lines, " "), HasSubstr("expected a projection of 640 bytes"));
 }
 
 TEST(ProposerProjections, AProjectionWithAPieceOutOfBoundsIsRefused) {
@@ -257,6 +277,27 @@ TEST(ProposerProjections, ABusyReplicaIsAskedForTheSamePieceAgain) {
   const auto pool = MakePool({absl::StrCat("ngram=static:", busy.address())}, options);
   ASSERT_TRUE(Eventually([&] { return pool->FeatureSources().size() == 1; }));
   EXPECT_THAT(busy.offsets(), ::testing::ElementsAre(0, 1 << 20, 2 << 20, 2 << 20, 2 << 20, 3 << 20));
+}
+
+// While one reads, its equals wait.
+TEST(ProposerProjections, AReplicaThatIsAlwaysBusyKeepsNoOtherOneWaiting) {
+  Drafter drafter(Projected(7));
+  HeldProjection busy(drafter), good(drafter);
+  busy.Refuse(/*offset=*/0, /*num_times=*/1'000'000);
+  busy.Release();
+  good.Release();
+  ProposerPoolOptions options = Options();
+  options.resolve = [&](const std::string&) {
+    std::vector<std::string> addresses = {busy.address()};
+    if (busy.is_read()) addresses.push_back(good.address());  // so the other one reads first
+    return addresses;
+  };
+  const testing::CapturedLog log;
+  const auto pool = MakePool({"ngram=dns:///drafter:1"}, options);
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  while (pool->FeatureSources().empty() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_EQ(pool->FeatureSources().size(), 1);
+  EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr("ReadProjection: \"busy\""));
 }
 
 TEST(ProposerProjections, APoolThatEndsDoesNotWaitForABusyReplica) {
