@@ -127,6 +127,29 @@ TEST_F(DraftForestTest, ATreeDoesNotDependOnOtherTrees) {
   }
 }
 
+// The sessions of all temperatures teach one model of chances, and at low ones the scores are far apart.
+TEST_F(DraftForestTest, ALowTemperatureSpoilsNoOtherSessionsChances) {
+  DraftForest forest = MakeDraftForest({.num_children = 6, .max_grown_nodes = 60});
+  const auto best_chance = [&] {
+    const DraftForest::SessionId id = forest.Open({.seed = 2, .temperature = 0.8f});
+    Append(forest, id, Tokens("def add(a, b):\n    "));
+    GrowAll(forest);
+    const float chance = forest.Find(id).tree.Children(GrowingTree::kRoot)[0].child.chance;
+    forest.Close(id);
+    return chance;
+  };
+  const float before = best_chance();
+  const DraftForest::SessionId cold = forest.Open({.seed = 1, .temperature = 1e-4f});
+  Append(forest, cold, Tokens("import os\n"));
+  for (int i = 0; i < 60; ++i) {
+    GrowAll(forest);
+    const std::span<const GrowingTree::Node> children = forest.Find(cold).tree.Children(GrowingTree::kRoot);
+    ASSERT_GE(children.size(), 2);
+    Append(forest, cold, std::vector<int32_t>{children[i % 5 == 0 ? 1 : 0].child.token_id});  // four of five are hits
+  }
+  EXPECT_GT(best_chance(), before / 2);
+}
+
 TEST_F(DraftForestTest, AnAdvanceIntoTheTreeNeedsNoPass) {
   DraftForest forest = MakeDraftForest();
   const DraftForest::SessionId id = forest.Open(kGreedy);
