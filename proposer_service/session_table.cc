@@ -55,7 +55,7 @@ std::map<absl::StatusCode, prometheus::Counter*> StreamErrorCounters(telemetry::
     prometheus::Labels with_code = labels;
     with_code["code"] = absl::StatusCodeToString(code);
     counters[code] = &metrics.AddCounter("foretoken_proposer_stream_errors_total",
-                                         "Streams that ended with an error of the verifier's.", with_code);
+                                         "Streams that the proposer ended with an error.", with_code);
   }
   return counters;
 }

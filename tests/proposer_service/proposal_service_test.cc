@@ -384,7 +384,7 @@ TEST_F(ProposalServiceTest, StreamsAreBounded) {
 TEST_F(ProposalServiceTest, StreamsThatTheServiceEndsAreCounted) {
   const auto num_errors = [&](absl::string_view code) {
     return metrics_
-        .AddCounter("foretoken_proposer_stream_errors_total", "Streams that ended with an error of the verifier's.",
+        .AddCounter("foretoken_proposer_stream_errors_total", "Streams that the proposer ended with an error.",
                     {{"proposer", "ngram"}, {"code", std::string(code)}})
         .Value();
   };
