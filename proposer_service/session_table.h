@@ -144,7 +144,7 @@ class SessionTable {
   const std::unique_ptr<StreamTrace> trace_;  // null: no session is traced
   std::string vocabulary_;                    // the stream's fingerprint; empty: not told yet
   Entries entries_;
-  std::vector<uint64_t> requested_;  // sessions of which the message that is being applied wants trees
+  std::vector<uint64_t> requested_;  // the sessions with a request in Entry::requested
   uint64_t num_granted_bytes_ = 0;   // of features, in all
   uint64_t num_feature_bytes_ = 0;   // received, in all
   std::vector<uint64_t> owed_;       // sessions that may have a tree to send

@@ -273,9 +273,9 @@ ChanceModel& DraftForest::ChancesOf(const Session& session) {
   return chances_[static_cast<size_t>(regime)];
 }
 
-// A keyed score is logit / temperature + noise. What tells the target's logits from the draft's is divided by the
-// temperature, too, so at low ones the scores would be far apart and as little to be trusted. One model of chances
-// serves sessions of all temperatures.
+// A keyed score is logit / temperature + noise. At a low temperature the scores of two tokens are far apart, and so are
+// the draft's score and the target's score of one token: a wide gap says no more there than a narrow one elsewhere.
+// Scores times the temperature are alike at all temperatures, so that one model of chances serves all sessions.
 float DraftForest::ScoreScale(const Session& session) {
   const bool is_keyed = !session.samples && !session.sampling.is_greedy();
   return is_keyed ? std::min(session.sampling.temperature, 1.0f) : 1.0f;

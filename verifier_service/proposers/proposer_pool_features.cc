@@ -90,8 +90,8 @@ void ProposerPool::Keeper::OnProjection(uint64_t link_id, const v1::DescribeProp
   if (!status.ok()) {
     if (!file_fault.empty()) link.num_failures = std::max(link.num_failures, kSeldom);  // each attempt reads the file
     Fail(link, absl::StrCat("ReadProjection: ", status.message()), now);
-    link.next_attempt =
-        std::max(link.next_attempt, now + 2 * kReadPause);  // replicas that wait for this one come first
+    // The replicas that wait for this reader get their turn first.
+    link.next_attempt = std::max(link.next_attempt, now + 2 * kReadPause);
     return;
   }
   UseFeatures(link, description, std::move(features), now);

@@ -208,11 +208,12 @@ void ProposerPool::Keeper::StartStream(Link& link, const v1::DescribeProposerRes
   link.writing_since.reset();
   ++num_calls_;
   ++counters[proposer_idx].num_connects;
+  const auto on_answer = [=, this](const auto& response, size_t num_bytes) {
+    return OnAnswer(link_id, replica_id, proposer_idx, response, num_bytes);
+  };
   link.stream = ReplicaStream::Start(
       link.channel, options.vocabulary_fingerprint,
-      {.on_answer = [=, this](
-                        const auto& response,
-                        size_t num_bytes) { return OnAnswer(link_id, replica_id, proposer_idx, response, num_bytes); },
+      {.on_answer = on_answer,
        .on_written = [=, this] { OnWritten(link_id, replica_id); },
        .on_closing = [=, this] { OnClosing(link_id, replica_id); },
        .on_end = [=, this](const grpc::Status& status, auto stream) { OnEnd(link_id, status, std::move(stream)); }});

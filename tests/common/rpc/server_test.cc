@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/health.h"
 #include "tests/testing/raw_http2.h"
+#include "tests/testing/test_authority.h"
 #include "tests/testing/unary_call.h"
 
 namespace foretoken::rpc {
@@ -55,6 +56,19 @@ TEST(Server, RefusesAnAddressWithoutAPort) {
   const absl::Status status = Server::Start({.listen_address = "localhost"}, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.ToString(), HasSubstr("localhost"));
+}
+
+// A service tries its ports and files, and then loads its model for minutes.
+TEST(Server, StartsWithTheFilesThatItHasTried) {
+  const testing::TestAuthority authority;
+  const testing::MountedCertificate mounted(authority, {.names = {"DNS:localhost"}});
+  const ServerOptions options = {.listen_address = "127.0.0.1:0",
+                                 .security = {.tls = {.certificate = mounted.certificate(), .key = mounted.key()}}};
+  ASSERT_EQ(Server::Try(options), absl::OkStatus());
+  std::ofstream(mounted.key()) << "";
+  const absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, {});
+  ASSERT_EQ(server.status(), absl::OkStatus());
+  EXPECT_NE(testing::ShownCertificate(absl::StrCat("127.0.0.1:", (*server)->port())), "");
 }
 
 TEST(Server, ASecondPortAnswersHealthChecksInStep) {

@@ -12,7 +12,9 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "tests/testing/captured_log.h"
@@ -323,6 +325,7 @@ TEST(ProposerPool, AddressesComeAndGoWithTheName) {
   EXPECT_TRUE(IsConnected(*pool, 2));
   EXPECT_EQ(first.Mirrors().size(), 1);  // the sequence stays at its replica
   resolve_to(std::nullopt);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(absl::StrJoin(log.Lines(), " "), "no resolver today"); }));
   absl::SleepFor(absl::Milliseconds(60));
   EXPECT_TRUE(IsConnected(*pool, 2));  // known addresses stay in use
   EXPECT_THAT(log.Lines(), Contains(HasSubstr("proposer ngram: no resolver today")).Times(1));

@@ -297,7 +297,9 @@ TEST(ProposerProjections, AReplicaThatIsAlwaysBusyKeepsNoOtherOneWaiting) {
   const absl::Time end = absl::Now() + absl::Seconds(60);
   while (pool->FeatureSources().empty() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
   EXPECT_EQ(pool->FeatureSources().size(), 1);
-  EXPECT_THAT(absl::StrJoin(log.Lines(), " "), HasSubstr("ReadProjection: \"busy\""));
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(absl::StrJoin(log.Lines(), " "), "ReadProjection: \"busy\"");
+  })) << absl::StrJoin(log.Lines(), " ");
 }
 
 TEST(ProposerProjections, APoolThatEndsDoesNotWaitForABusyReplica) {
