@@ -91,8 +91,8 @@ std::optional<Refusal> CheckIntroduction(const v1::OpenSession& open) {
 
 std::optional<Refusal> CheckTokens(const google::protobuf::RepeatedField<uint32_t>& token_ids,
                                    const ProposerDescription& proposer) {
-  constexpr uint32_t kNumIds = std::numeric_limits<int32_t>::max();  // a vocabulary's size is an int32
-  const uint32_t num_tokens = proposer.num_tokens.has_value() ? static_cast<uint32_t>(*proposer.num_tokens) : kNumIds;
+  const uint32_t num_tokens =
+      proposer.num_tokens.has_value() ? static_cast<uint32_t>(*proposer.num_tokens) : rpc::kMaxTokenIds;
   for (int i = 0; i < token_ids.size(); ++i) {
     if (token_ids[i] >= num_tokens) {
       return Invalid(absl::StrCat("token_ids[", i, "]"), absl::StrCat("below ", num_tokens), token_ids[i]);

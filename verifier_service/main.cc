@@ -24,6 +24,7 @@
 #include "common/base/system_random.h"
 #include "common/base/termination_signals.h"
 #include "common/flags/command_line.h"
+#include "common/model/config/bounds.h"
 #include "common/rpc/library_log.h"
 #include "common/rpc/proposal_protocol.h"
 #include "common/rpc/server.h"
@@ -170,6 +171,8 @@ ABSL_FLAG(std::optional<absl::Duration>, max_connection_age, foretoken::verifier
 
 namespace foretoken::verifier {
 namespace {
+
+static_assert(model::kMaxVocabulary <= rpc::kMaxTokenIds, "proposers take the ids of every vocabulary");
 
 // Validate names a flag that is out of bounds. A value that has no 63 bits in bytes becomes the largest that has them.
 int64_t BytesOf(int64_t mebibytes) {

@@ -27,6 +27,7 @@ inline constexpr size_t kMaxTokenTreeBytes = size_t{640} << 10;
 inline constexpr size_t kMaxFingerprintBytes = 128;
 inline constexpr size_t kMaxTenantBytes = 256;
 inline constexpr size_t kMaxRefusalDetailBytes = 256;
+inline constexpr uint32_t kMaxTokenIds = 1u << 20;                  // of a vocabulary: an id is below it
 inline constexpr size_t kMaxAllowedTokensBytes = size_t{64} << 10;  // of one mask
 inline constexpr size_t kMaxFeatureChunkBytes = size_t{64} << 10;   // or one position
 inline constexpr uint64_t kMaxFeatureCredit = uint64_t{64} << 20;   // that a verifier counts

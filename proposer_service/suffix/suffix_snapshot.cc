@@ -90,7 +90,7 @@ absl::StatusOr<SuffixText> ParseText(Cursor& cursor, std::optional<absl::string_
   text.tokens.resize(num_tokens);
   if (num_tokens > 0) std::memcpy(text.tokens.data(), bytes.data(), bytes.size());
   for (const int32_t token_id : text.tokens) {
-    constexpr int32_t kNumIds = std::numeric_limits<int32_t>::max();  // of the largest vocabulary
+    constexpr int32_t kNumIds = std::numeric_limits<int32_t>::max();  // the number of ids is an int32
     if (token_id < 0 || token_id >= kNumIds) {
       return absl::DataLossError(absl::StrCat("expected token ids from 0 to below ", kNumIds, ", got ", token_id));
     }

@@ -237,12 +237,14 @@ TEST_F(SessionTableTest, AFloodOfNoticesLeavesNoMemoryBehind) {
   EXPECT_LT(LargePieceBytes(), before + (1 << 16));
 }
 
+// Each distinct id takes memory at the root of a suffix tree, in a table that must not grow for long at once.
 TEST_F(SessionTableTest, TokensThatNoVocabularyHasAreRefused) {
   Stream stream(*this);
   stream.Open(1, {1, 0x80000000u}, 4);
-  stream.Open(2, {1, 0x7FFFFFFFu}, 4);
-  stream.Open(3, {1, 0x7FFFFFFEu}, 4);
+  stream.Open(2, {1, 1'048'576}, 4);
+  stream.Open(3, {1, 1'048'575}, 4);
   EXPECT_THAT(stream.Exchange().refused_session_ids(), ElementsAre(1, 2));
+  EXPECT_EQ(stream.response.refusals(1).detail(), "token_ids[1]: expected below 1048576, got 1048576");
   EXPECT_EQ(stream.response.trees(0).session_id(), 3);
 }
 

@@ -12,7 +12,7 @@
 namespace foretoken::model {
 
 inline constexpr int64_t kMaxWidth = int64_t{1} << 22;
-inline constexpr int64_t kMaxVocabulary = int64_t{1} << 24;
+inline constexpr int64_t kMaxVocabulary = int64_t{1} << 20;
 inline constexpr int64_t kMaxHeads = int64_t{1} << 12;
 inline constexpr int64_t kMaxLayers = int64_t{1} << 12;
 inline constexpr int64_t kMaxExperts = int64_t{1} << 12;

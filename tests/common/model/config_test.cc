@@ -371,6 +371,7 @@ const BadConfig kBadConfigs[] = {
     {"HugeSize", Patched(R"({"vocab_size":18446744073709551615})"),
      "vocab_size expects an integer, got 1844674407370955"},
     {"SizeIsAString", Patched(R"({"num_hidden_layers":"3"})"), R"(num_hidden_layers expects an integer, got "3")"},
+    {"TooManyTokens", Patched(R"({"vocab_size":1048577})"), "vocab_size expects an integer from 1 to 1048576"},
     {"TooManyLayers", Patched(R"({"num_hidden_layers":2000000000})"),
      "num_hidden_layers expects an integer from 1 to 4096"},
     {"NoPositions", Patched(R"({"max_position_embeddings":null})"), "max_position_embeddings is missing"},

@@ -148,7 +148,7 @@ TEST(LargestRankNeed, CountsWhatAStepCopiesAside) {
 TEST(LargestRankNeed, OfTheLargestConfigurationIsCountedWithoutOverflow) {
   const absl::StatusOr<ModelConfig> config = ParseModelConfig(R"({
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4194304, "intermediate_size": 4194304,
-    "num_hidden_layers": 4096, "num_attention_heads": 4096, "head_dim": 4096, "vocab_size": 16777216,
+    "num_hidden_layers": 4096, "num_attention_heads": 4096, "head_dim": 4096, "vocab_size": 1048576,
     "max_position_embeddings": 1073741824})",
                                                               "config.json");
   ASSERT_TRUE(config.ok()) << config.status();
