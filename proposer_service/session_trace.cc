@@ -24,10 +24,11 @@ StreamTrace::~StreamTrace() {
 
 void StreamTrace::AddRequest(const tracing::TraceContext& request) {
   const auto is_same = [&](const tracing::SpanLink& link) { return link.context == request; };  // of another sample
-  if (std::ranges::any_of(stream_.links, is_same)) return;
+  if (std::ranges::any_of(stream_.links, is_same) || last_dropped_ == request) return;
   if (stream_.links.size() < kMaxLinks) {
     stream_.links.push_back({.context = request, .is_remote = true});
   } else {
+    last_dropped_ = request;
     ++stream_.num_dropped_links;
   }
 }

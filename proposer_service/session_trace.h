@@ -57,6 +57,7 @@ class StreamTrace {
   const TraceOptions& options_;
   const tracing::SpanClock clock_;
   tracing::Span stream_;
+  std::optional<tracing::TraceContext> last_dropped_;  // the other samples of this request come next
   absl::Status status_ = absl::CancelledError();
 };
 

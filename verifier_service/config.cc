@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,8 @@
 #include "common/base/host_port.h"
 #include "common/base/status_macros.h"
 #include "common/flags/listen_ports.h"
+#include "common/tokenizer/unicode/utf8.h"
+#include "verifier_service/api/request_bounds.h"
 #include "verifier_service/proposers/proposer_pool.h"
 
 namespace foretoken::verifier {
@@ -57,12 +60,24 @@ absl::Status CheckProposers(const std::vector<std::string>& texts) {
   return checked.ok() ? checked : Invalid("proposer", checked.message());
 }
 
+// Clients get the name in messages, and no request may name a longer one.
+absl::Status CheckName(const std::string& name) {
+  if (name.size() > kMaxNameBytes) {
+    return Invalid("model_name", "expected at most ", kMaxNameBytes, " bytes, got ", name.size());
+  }
+  if (tokenizer::FirstInvalidUtf8(name).has_value()) {
+    return Invalid("model_name", "expected UTF-8, got \"", absl::CHexEscape(name), "\"");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Validate(const Config& config) {
   constexpr int32_t kMaxInt = std::numeric_limits<int32_t>::max();
   if (config.model_directory.empty())
     return Invalid("model", "expected a directory with a checkpoint or a GGUF file, got none");
+  FT_RETURN_IF_ERROR(CheckName(ServedName(config)));
   FT_RETURN_IF_ERROR(CheckAddress("listen", config.listen_address));
   FT_RETURN_IF_ERROR(rpc::CheckSecurity(config.listen_address, config.security));
   FT_RETURN_IF_ERROR(rpc::CheckTls(config.proposer_tls));
@@ -115,6 +130,10 @@ absl::Status Validate(const Config& config) {
   const absl::Status engine = Validate(config.engine);
   if (!engine.ok()) return absl::InvalidArgumentError(absl::StrCat("--", engine.message()));
   return absl::OkStatus();
+}
+
+std::string ServedName(const Config& config) {
+  return config.model_name.empty() ? BaseName(config.model_directory) : config.model_name;
 }
 
 std::string BaseName(const std::string& directory) {

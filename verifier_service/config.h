@@ -63,5 +63,7 @@ absl::Status Validate(const Config& config);
 
 // The last part of a path: "models/llama/" -> "llama", "llama.gguf" -> "llama".
 std::string BaseName(const std::string& directory);
+// The model's name in requests.
+std::string ServedName(const Config& config);
 
 }  // namespace foretoken::verifier

@@ -283,6 +283,8 @@ std::vector<MetricFamily> CollectEngineMetrics(const Engine& engine, const Propo
               stats.num_masks),
       Single(MetricType::Counter, "foretoken_grammar_mask_seconds_total", "Time of the engine to make those masks.",
              absl::ToDoubleSeconds(stats.mask_time)),
+      counter("foretoken_grammar_waits_total",
+              "Steps that samples sat out because their masks are slow and others were running.", stats.num_sat_out),
       counter("foretoken_preemptions_total", "Samples put back to wait for K/V blocks.", stats.num_preemptions)};
   families.push_back(AcceptedLengths(stats.speculation.accepted_lengths));
   families.push_back(counter("foretoken_accepted_prediction_tokens_total",

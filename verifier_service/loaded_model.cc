@@ -66,6 +66,27 @@ kernels::SamplingParams DefaultSampling(const model::GenerationConfig& generatio
   return sampling;
 }
 
+// Where the K/V cache ends contexts before --max_context_tokens or the model's own limit, nobody must find it out by
+// refused requests.
+absl::Status CheckContext(const Config& config, const model::ContextPlan& context, const model::ModelConfig& model,
+                          kernels::KvCacheDtype dtype) {
+  const int64_t wanted = config.max_context_tokens.value_or(model.max_position_embeddings);
+  if (context.max_context_tokens >= wanted) return absl::OkStatus();
+  const int64_t num_blocks = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
+  const int64_t mebibyte = int64_t{1} << 20;
+  const int64_t needed_mb = (num_blocks * model::KvBytesPerBlock(model, dtype) + mebibyte - 1) / mebibyte;
+  if (config.max_context_tokens.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_context_tokens: expected at most the ",
+                                                   context.max_context_tokens, " tokens that the K/V cache holds, got ",
+                                                   wanted, ", which need --kv_cache_mb=", needed_mb));
+  }
+  spdlog::warn(
+      "contexts end at {} tokens, because the K/V cache holds no more; the model's limit of {} needs "
+      "--kv_cache_mb={}",
+      context.max_context_tokens, wanted, needed_mb);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, const model::LoadProgress& progress) {
@@ -84,6 +105,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const Config& config, con
                                           .max_context_tokens = config.max_context_tokens,
                                           .kv_cache_dtype = opened.ranks->backend(0).kv_cache_dtype()},
                                          opened.config));
+  FT_RETURN_IF_ERROR(CheckContext(config, context, opened.config, opened.ranks->backend(0).kv_cache_dtype()));
   std::string vocabulary = base::ToHex(tokenizer::VocabularyFingerprint(opened.tokenizer.vocabulary()));
   const std::string numerics =
       DescribeNumerics({.backend = opened.ranks->backend(0).Describe(),

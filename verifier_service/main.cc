@@ -72,7 +72,7 @@ ABSL_FLAG(std::optional<int64_t>, expert_memory_mb, std::nullopt,
           "MiB for the packed experts of a model with experts, over all ranks; the others are read from its files when "
           "tokens choose them; unset: all experts are kept");
 ABSL_FLAG(std::optional<int32_t>, max_context_tokens, std::nullopt,
-          "tokens of prompt and output together; unset: the model's own limit");
+          "tokens of prompt and output together; unset: the model's own limit, or what --kv_cache_mb holds");
 ABSL_FLAG(std::string, proposer, "",
           "proposers, separated by ';', each METHOD=TARGET[,TARGET...] with targets dns:///NAME:PORT or "
           "static:HOST:PORT, or METHOD,embedded[,KEY=VALUE...] with foretoken_proposer's options");

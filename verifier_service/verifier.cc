@@ -87,7 +87,7 @@ absl::Status Verifier::StartEngine(VerifierEnvironment& environment,
 }
 
 ServedModel Verifier::DescribeModel() const {
-  return {.name = config_.model_name.empty() ? BaseName(config_.model_directory) : config_.model_name,
+  return {.name = ServedName(config_),
           .architecture = model::ClassName(model_->config.architecture),
           .num_parameters = model::CountParameters(model_->config),
           .tokenizer = &model_->tokenizer,

@@ -49,7 +49,7 @@ std::optional<absl::Duration> RetryDelay(const grpc::Status& status) {
 
 // OTLP's table of codes. A collector that is out of resources takes the batch later only if it says when.
 SendResult FailureOf(const grpc::Status& status) {
-  SendResult result = {.outcome = Outcome::kRefused, .message = status.error_message()};
+  SendResult result = {.outcome = Outcome::kRefused, .message = absl::StrCat("OTLP by gRPC: ", status.error_message())};
   switch (status.error_code()) {
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::DEADLINE_EXCEEDED:

@@ -83,6 +83,7 @@ class HttpSender {
     if (absl::StartsWith(endpoint_.url, "http://")) Set(CURLOPT_PROXY, "");  // a proxy would read the headers' secrets
     Set(CURLOPT_NOPROGRESS, 0L);  // curl then calls EndsNow about once per second
     Set(CURLOPT_XFERINFOFUNCTION, EndsNow);
+    Set(CURLOPT_ERRORBUFFER, error_);
     Set(CURLOPT_WRITEFUNCTION, TakeBody);
     Set(CURLOPT_HEADERFUNCTION, TakeHeader);
     // curl reads the files again for each new connection.
@@ -110,9 +111,15 @@ class HttpSender {
     Set(CURLOPT_XFERINFODATA, const_cast<MustEnd*>(&must_end));
     Set(CURLOPT_WRITEDATA, &answer);
     Set(CURLOPT_HEADERDATA, &answer);
+    error_[0] = '\0';
     const CURLcode code = curl_easy_perform(curl_);
     if (code == CURLE_WRITE_ERROR) return TooLongAnswer();
-    if (code != CURLE_OK) return {.outcome = Outcome::kTryAgain, .message = curl_easy_strerror(code)};
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+      return {.outcome = Outcome::kTryAgain, .message = "the process ended before"};
+    if (code != CURLE_OK) {
+      return {.outcome = Outcome::kTryAgain,
+              .message = absl::StrCat("OTLP by HTTP: ", error_[0] != '\0' ? error_ : curl_easy_strerror(code))};
+    }
     long status = 0;
     curl_easy_getinfo(curl_, CURLINFO_RESPONSE_CODE, &status);
     return ResultOf(status, answer);
@@ -145,6 +152,7 @@ class HttpSender {
   const Endpoint endpoint_;
   CURL* const curl_;
   curl_slist* headers_ = nullptr;
+  char error_[CURL_ERROR_SIZE] = {};  // curl's words, of the last try
 };
 
 }  // namespace

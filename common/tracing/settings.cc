@@ -171,17 +171,15 @@ std::optional<std::string> Url(const Variables& variables, const std::string& na
     variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT", "another text");
     return std::nullopt;
   }
-  if (protocol == Protocol::kGrpc) {
-    const size_t begin = scheme_bytes + 3, end = std::min(url.find_first_of("/?#", begin), url.size());
-    const absl::string_view address = absl::string_view(url).substr(begin, end - begin);
-    const absl::string_view host_port = address.substr(address.rfind('@') + 1);
-    if (base::HostOf(host_port) == host_port) {
-      url.insert(end, absl::StrCat(":", kGrpcPort));
-    } else if (base::PortOf(host_port).value_or(0) == 0) {
-      variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT with a port of 1 to 65535", "another text");
-      return std::nullopt;
-    }
+  const size_t begin = scheme_bytes + 3, end = std::min(url.find_first_of("/?#", begin), url.size());
+  const absl::string_view address = absl::string_view(url).substr(begin, end - begin);
+  const std::string host_port(address.substr(address.rfind('@') + 1));
+  const bool has_port = base::HostOf(host_port) != host_port;
+  if (base::HostOf(host_port).empty() || (has_port && base::PortOf(host_port).value_or(0) == 0)) {
+    variables.Warn(name, "expected http://HOST:PORT or https://HOST:PORT with a port of 1 to 65535", "another text");
+    return std::nullopt;
   }
+  if (protocol == Protocol::kGrpc && !has_port) url.insert(end, absl::StrCat(":", kGrpcPort));
   // The endpoint of all exporters is a base; the traces' own endpoint is used as it is.
   const bool is_base = name == absl::StrCat(kGeneralPrefix, "ENDPOINT");
   if (protocol == Protocol::kHttpProtobuf && is_base) {

@@ -192,9 +192,11 @@ TEST_F(SessionTraceTest, TheEndOfTheStreamEndsTheSpan) {
 TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
   {
     Stream stream = Traced(false);
-    for (uint64_t i = 0; i < StreamTrace::kMaxLinks + 10; ++i) {
-      // The first three sessions are samples of one request.
-      const std::string request = i < 3 ? kRequest : absl::StrFormat("00-%032x-00f067aa0ba902b7-01", i);
+    constexpr uint64_t kNum = StreamTrace::kMaxLinks + 10;
+    for (uint64_t i = 0; i < kNum; ++i) {
+      // The first three sessions are samples of one request, and so are the last four.
+      const std::string request =
+          i < 3 ? kRequest : absl::StrFormat("00-%032x-00f067aa0ba902b7-01", std::min(i, kNum - 4));
       stream.Open(i, {1, 2, 3, 1}, 2).set_traceparent(request);
       stream.Exchange();
       stream.Close(i);
@@ -205,7 +207,7 @@ TEST_F(SessionTraceTest, AStreamIsATraceOfItsOwnWithLinksToItsRequests) {
   const tracing::Span stream = Named(kStream)[0];
   EXPECT_FALSE(stream.parent.has_value());
   EXPECT_EQ(stream.links.size(), StreamTrace::kMaxLinks);
-  EXPECT_EQ(stream.num_dropped_links, 10 - 2);
+  EXPECT_EQ(stream.num_dropped_links, 10 - 2 - 3);
   EXPECT_EQ(tracing::FormatTraceparent(stream.links[0].context), kRequest);
   EXPECT_NE(stream.links[1].context.trace_id, stream.links[0].context.trace_id);
   EXPECT_EQ(Named(kSession).at(0).links.at(0).context.span_id, stream.context.span_id);

@@ -358,6 +358,23 @@ INSTANTIATE_TEST_SUITE_P(
         BadStart{"NoExpertMemory", [](Config& c) { c.expert_memory_mb = 0; },
                  "--expert_memory_mb: expected 1 to 2147483647, got 0"},
         BadStart{"LongContext", [](Config& c) { c.max_context_tokens = 4096; }, "--max_context_tokens: "},
+        BadStart{"ContextThatTheCacheDoesNotHold",
+                 [](Config& c) {
+                   c.max_context_tokens = 1000;
+                   c.kv_cache_mb = 1;
+                 },
+                 "--max_context_tokens: expected at most the 256 tokens that the K/V cache holds, got 1000, which need "
+                 "--kv_cache_mb=4"},
+        BadStart{"NameInLatin1", [](Config& c) { c.model_name = "caf\xe9"; },
+                 "--model_name: expected UTF-8, got \"caf\\xe9\""},
+        BadStart{"DirectoryInLatin1",
+                 [](Config& c) {
+                   c.model_name.clear();
+                   c.model_directory = "/models/caf\xe9";
+                 },
+                 "--model_name: expected UTF-8, got \"caf\\xe9\""},
+        BadStart{"LongName", [](Config& c) { c.model_name = std::string(257, 'a'); },
+                 "--model_name: expected at most 256 bytes, got 257"},
         BadStart{"ShortContext", [](Config& c) { c.max_context_tokens = 1; }, "--max_context_tokens: "},
         BadStart{"PromptBytes", [](Config& c) { c.max_prompt_bytes = 0; }, "--max_prompt_bytes: "},
         BadStart{"ReceiveBytes", [](Config& c) { c.max_receive_bytes = 1; }, "--max_receive_bytes: "},

@@ -128,6 +128,7 @@ void CallTrace::Submit(const GenerationRequest& request, absl::string_view model
   if (!is_recorded()) return;
   Name(request.request_id, request.tenant);
   operation_ = request.is_chat ? "chat" : "text_completion";
+  is_streamed_ = request.is_streamed;
   Attributes attributes = RequestAttributes(request, model);
   std::ranges::move(attributes, std::back_inserter(call_.attributes));
   num_prompt_tokens_ = std::ssize(request.prompt);
@@ -246,7 +247,7 @@ void CallTrace::End(const absl::Status& status) {
   } else if (!request_id_.empty()) {
     attributes.push_back({"foretoken.request_id", request_id_});
   }
-  if (first_token_.has_value()) {
+  if (first_token_.has_value() && is_streamed_) {  // or the client has no chunk before the last
     attributes.push_back({"gen_ai.response.time_to_first_chunk", absl::ToDoubleSeconds(*first_token_ - call_.begin)});
   }
   tracer_.End(std::move(call_), now);

@@ -95,6 +95,7 @@ class CallTrace {
   std::string request_id_, tenant_;
   std::vector<Sample> samples_;  // empty: the engine does not have the request
   absl::Time queue_end_;
+  bool is_streamed_ = true;
   std::optional<absl::Time> first_token_;
   std::vector<std::string> finish_reasons_;
   int64_t num_prompt_tokens_ = 0, num_output_tokens_ = 0;

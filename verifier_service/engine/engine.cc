@@ -236,6 +236,7 @@ std::unique_ptr<Sequence> Engine::BeginNext(const std::shared_ptr<ActiveRequest>
   }
   std::unique_ptr<Sequence> sequence = MakeSequence(requests_.NextId(), active, parts_.proposers->Names(),
                                                     *parts_.tokenizer, drawable_, parts_.compute_time);
+  mask_turns_.Begin(*sequence);
   sequence->output.began = timer_.entered();
   requests_.Begin(*sequence);
   return sequence;

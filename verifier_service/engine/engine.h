@@ -114,6 +114,7 @@ struct EngineStats {
   uint64_t num_preemptions = 0;
   uint64_t num_masks = 0;     // of rows of sequences with a grammar
   absl::Duration mask_time;   // to make them
+  uint64_t num_sat_out = 0;   // steps of samples with slow masks that other samples did not wait for
   int32_t num_preempted = 0;  // preempted samples that wait to run again
   StepTimes times;            // of all steps
   PlannerStats planner;
@@ -238,6 +239,7 @@ class Engine {
   ActiveRequests requests_;
   Experience experience_;
   GrammarMasks grammar_masks_;
+  MaskTurns mask_turns_;
   FeaturePlanes feature_planes_;
   SpeculationPolicy speculation_;
   StepPolicy policy_;                      // for the coming step

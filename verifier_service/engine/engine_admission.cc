@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's admission: from the line into the batch, or out, where the deadline is too near or the queue too full.
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,13 +32,17 @@ absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration needed, a
 }
 
 // Checks the deadline of a request whose turn has come. While others wait, a request that will hardly end in time is
-// refused, so that they get its room.
+// refused, so that they get its room. A tenant of which no sample has ended is not judged by the others' outputs: it
+// could never show that its own are shorter.
 absl::Status Engine::CheckTurn(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request();
   const absl::Duration first_token = forecast_.LeastPromptTime(sequence.size() - sequence.num_computed);
-  const absl::Duration run = forecast_.RunTime(scheduler_.UsualTokens(request));
-  if (!scheduler_.has_waiting() || run < first_token) return CheckDeadline(request.deadline, first_token, kFirstToken);
-  return CheckDeadline(request.deadline, run, "for an output of the usual length, while others wait");
+  const std::optional<double> usual_tokens = scheduler_.UsualTokens(request);
+  const absl::Duration run = forecast_.RunTime(usual_tokens.value_or(0));
+  if (run < first_token || !usual_tokens.has_value() || !scheduler_.OthersNeedRoom(sequence.active.get())) {
+    return CheckDeadline(request.deadline, first_token, kFirstToken);
+  }
+  return CheckDeadline(request.deadline, run, "for an output of the tenant's usual length, while others wait");
 }
 
 // Ends waiting requests of tenants above their shares until the queue is within its bounds. The last request of a
@@ -64,7 +69,7 @@ void Engine::Admit() {
 
 void Engine::AdmitWaiting() {
   while (AdmitSome()) Retire();  // the refused requests leave their room to others
-  forecast_.ObserveLine(scheduler_.num_left(), scheduler_.has_waiting(), timer_.entered());
+  forecast_.ObserveLine(scheduler_.num_left(), scheduler_.OthersNeedRoom(), timer_.entered());
 }
 
 // Refuses requests that have too little time before their deadline, and returns whether there were any. Only a
@@ -73,7 +78,8 @@ bool Engine::AdmitSome() {
   const absl::Time now = timer_.entered();
   bool has_refused = false;
   const auto begin_next = [this](const std::shared_ptr<ActiveRequest>& active) { return BeginNext(active); };
-  for (Sequence* sequence : scheduler_.Admit(now, begin_next)) {
+  const auto forms_may_begin = [this] { return scheduler_.running().empty() || mask_turns_.MayBegin(); };
+  for (Sequence* sequence : scheduler_.Admit(now, begin_next, forms_may_begin)) {
     const bool is_first_time = std::exchange(sequence->began, now) == absl::InfinitePast();
     if (sequence->is_finished) continue;                 // its request has just been refused
     if (is_first_time && sequence->sample_index == 0) {  // the request has just left the queue

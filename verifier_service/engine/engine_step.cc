@@ -123,6 +123,7 @@ std::vector<Guess> Engine::Gather(const StepPolicy& policy) {
                                                       .arrived = proposal.arrived};
     sequence->guesses[proposal.proposer_idx] = std::move(proposal.tree);
   }
+  own_stats_.num_sat_out += static_cast<uint64_t>(mask_turns_.Give(scheduler_));
   return MergeGuesses(scheduler_.running());
 }
 
@@ -338,11 +339,11 @@ void Engine::Account(std::span<const PlannedSequence> plan, const StepPolicy& po
   const StepTimes times = Times();
   const double mask_ms = timer_.ms(StepPhase::kMasks);
   timer_.Clear();
-  ChargeMasks(plan,
-              {.num_tokens = forecast.num_prompt_rows + outcome.num_emitted,
-               .ms = times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms,
-               .hidden_ms = is_asynchronous() ? std::min<double>(mask_ms, forecast.step_ms) : 0},
-              scheduler_);
+  const StepPace pace = {.num_tokens = forecast.num_prompt_rows + outcome.num_emitted,
+                         .ms = times.forward_ms + times.draw_ms + times.host_ms + times.wait_ms,
+                         .hidden_ms = is_asynchronous() ? std::min<double>(mask_ms, forecast.step_ms) : 0};
+  mask_turns_.Observe(scheduler_.running(), pace);
+  ChargeMasks(pace, scheduler_);
   own_stats_.mask_time += absl::Milliseconds(mask_ms);
   own_stats_.times += times;
   own_stats_.num_generated_tokens += outcome.num_emitted;

@@ -67,7 +67,7 @@ std::vector<Guess> MergeGuesses(std::span<const std::unique_ptr<Sequence>> runni
   std::vector<Guess> guesses;
   guesses.reserve(running.size());
   for (const auto& sequence : running) {
-    if (!sequence->decodes()) continue;
+    if (!sequence->decodes() || sequence->sits_out) continue;
     guesses.push_back({.sequence = sequence.get(), .tree = sequence->is_open ? MergedGuess(*sequence) : nullptr});
   }
   return guesses;

@@ -14,7 +14,7 @@
 
 namespace foretoken::verifier {
 
-// Returns a guess for every sequence that decodes, in the order of `running`.
+// Returns a guess for every sequence that decodes in this step, in the order of `running`.
 std::vector<Guess> MergeGuesses(std::span<const std::unique_ptr<Sequence>> running);
 
 // Returns the depth of the deepest node. Children of the root have depth 1. An empty tree has depth 0.

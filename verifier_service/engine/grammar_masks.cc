@@ -48,6 +48,21 @@ void FillTree(const PlannedSequence& planned, size_t num_words, std::span<uint32
   }
 }
 
+// What the sequence's grammar took since its tenant has paid.
+double NewMaskMs(const Sequence& sequence) {
+  if (!sequence.grammar.has_value()) return 0;
+  return absl::ToDoubleMilliseconds(sequence.grammar->time() - sequence.paid_grammar_time);
+}
+
+// The part of that time which was not hidden, for all of a step's sequences.
+double DelayMs(double mask_ms, const StepPace& pace) { return std::max(0.0, mask_ms - pace.hidden_ms); }
+
+double MeanMaskMs(const Sequence& sequence) {
+  return sequence.grammar.has_value() ? absl::ToDoubleMilliseconds(sequence.grammar->mask_time()) : 0;
+}
+
+bool IsSlow(const Sequence& sequence) { return MeanMaskMs(sequence) > MaskTurns::kQuickMs; }
+
 absl::Status TooCostly(absl::string_view expected_and_got) {
   return base::WithField(
       base::WithReason(absl::InvalidArgumentError(absl::StrCat("response_format: expected ", expected_and_got)),
@@ -97,24 +112,64 @@ std::span<const uint32_t> AllowedTokens(Sequence& sequence) {
   return is_narrow ? mask : std::span<const uint32_t>();
 }
 
-void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Scheduler& scheduler) {
+void ChargeMasks(const StepPace& pace, Scheduler& scheduler) {
   double grammars_ms = 0;
-  const auto new_ms = [](const Sequence& sequence) {
-    return absl::ToDoubleMilliseconds(sequence.grammar->time() - sequence.paid_grammar_time);
-  };
-  for (const PlannedSequence& planned : plan) {
-    if (planned.sequence->grammar.has_value()) grammars_ms += new_ms(*planned.sequence);
-  }
-  const double delay_ms = std::max(0.0, grammars_ms - pace.hidden_ms);
+  for (const auto& sequence : scheduler.running()) grammars_ms += NewMaskMs(*sequence);
   if (grammars_ms <= 0 || pace.ms <= 0) return;
+  const double delay_ms = DelayMs(grammars_ms, pace);
   const double other_ms = std::max(pace.ms - delay_ms, pace.ms / kMostSteps);
   const double tokens_per_ms = delay_ms / grammars_ms * pace.num_tokens / other_ms;
-  for (const PlannedSequence& planned : plan) {
-    Sequence& sequence = *planned.sequence;
-    if (!sequence.grammar.has_value()) continue;
-    scheduler.Charge(sequence, new_ms(sequence) * tokens_per_ms);
-    sequence.paid_grammar_time = sequence.grammar->time();
+  for (const auto& sequence : scheduler.running()) {
+    if (!sequence->grammar.has_value()) continue;
+    scheduler.Charge(*sequence, NewMaskMs(*sequence) * tokens_per_ms);
+    sequence->paid_grammar_time = sequence->grammar->time();
   }
+}
+
+void MaskTurns::Begin(Sequence& sequence) {
+  if (!sequence.grammar.has_value()) return;
+  (void)sequence.grammar->next_mask();
+  begins_left_ms_ -= NewMaskMs(sequence);
+}
+
+int32_t MaskTurns::Give(Scheduler& scheduler) {
+  std::vector<Sequence*> slow;
+  bool others_wait = false;
+  for (const auto& sequence : scheduler.running()) {
+    sequence->sits_out = false;
+    if (!IsSlow(*sequence)) others_wait = true;
+    if (IsSlow(*sequence) && sequence->decodes()) slow.push_back(sequence.get());
+  }
+  if (!others_wait) return 0;
+  // In the order of ids, from the one after the last turn's.
+  std::ranges::rotate(slow, std::ranges::find_if(slow, [this](const Sequence* s) { return s->id > last_; }));
+  double left_ms = left_ms_;
+  int32_t num_sit_out = 0;
+  for (Sequence* sequence : slow) {
+    if (left_ms > 0) {
+      left_ms -= MeanMaskMs(*sequence);
+      last_ = sequence->id;
+    } else {
+      sequence->sits_out = true;
+      scheduler.Charge(*sequence, 1);
+      ++num_sit_out;
+    }
+  }
+  return num_sit_out;
+}
+
+void MaskTurns::Observe(std::span<const std::unique_ptr<Sequence>> running, const StepPace& pace) {
+  double all_ms = 0, slow_ms = 0;
+  bool others_waited = false;
+  for (const auto& sequence : running) {
+    all_ms += NewMaskMs(*sequence);
+    slow_ms += IsSlow(*sequence) ? NewMaskMs(*sequence) : 0;
+    others_waited = others_waited || !IsSlow(*sequence);
+  }
+  if (all_ms > 0) slow_ms *= DelayMs(all_ms, pace) / all_ms;
+  const double other_ms = std::max(0.0, pace.ms - slow_ms);
+  left_ms_ = std::min(kMaxTurnMs, left_ms_ + other_ms - (others_waited ? slow_ms : 0));
+  begins_left_ms_ = std::min(kMaxTurnMs, begins_left_ms_ + other_ms);
 }
 
 absl::Status CheckMasks(Sequence& sequence, absl::Duration max_mean, bool found_tokens) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "verifier_service/engine/scheduler.h"
+#include "verifier_service/engine/sequence.h"
 #include "verifier_service/engine/step_plan.h"
 #include "verifier_service/engine/tree_batch.h"
 
@@ -45,7 +47,31 @@ struct StepPace {
 
 // The masks of one sequence delay the tokens of all. So each sequence's tenant pays for the tokens that such a step
 // would have made in the time that the sequence's grammar took. Hidden time delays nobody and costs nothing.
-void ChargeMasks(std::span<const PlannedSequence> plan, const StepPace& pace, Scheduler& scheduler);
+void ChargeMasks(const StepPace& pace, Scheduler& scheduler);
+
+// Slow masks take turns. While a sample runs whose masks are quick, or that needs none, the slow masks of the others
+// take at most as much time as the rest of the steps: their samples sit out steps, in turns. The first masks of samples
+// that begin take at most as much again. So a step waits for at most kMaxTurnMs of slow masks, and the rest of one
+// sample's, and for as much of first masks. A sample's tokens do not depend on the steps that it sits out.
+class MaskTurns {
+ public:
+  static constexpr double kMaxTurnMs = 20;
+  static constexpr double kQuickMs = 0.25;  // a sample's mean for a mask
+
+  // Whether a further sample with a grammar may begin beside others. Begin makes its first mask.
+  bool MayBegin() const { return begins_left_ms_ > 0; }
+  void Begin(Sequence& sequence);
+  // Decides which running samples sit out the step, and returns their number. Their tenants pay a token each, because
+  // the samples keep their places in the batch.
+  int32_t Give(Scheduler& scheduler);
+  // Call before ChargeMasks.
+  void Observe(std::span<const std::unique_ptr<Sequence>> running, const StepPace& pace);
+
+ private:
+  double left_ms_ = kMaxTurnMs;         // slow masks may take it now
+  double begins_left_ms_ = kMaxTurnMs;  // first masks may take it now
+  SequenceId last_ = 0;                 // had the last turn
+};
 
 // Whether the sequence's form lets it go on.
 // INVALID_ARGUMENT with FORMAT_TOO_COSTLY: a mask of the output and the token behind it take more than `max_mean`, or

@@ -34,12 +34,20 @@ bool Scheduler::MustWaitForSibling(const WaitingLine::Entry& entry) const {
   });
 }
 
-std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make) {
+bool Scheduler::OthersNeedRoom(const ActiveRequest* than) const {
+  return line_.Any(
+      [&](const WaitingLine::Entry& entry) { return entry.active.get() != than && !MustWaitForSibling(entry); });
+}
+
+std::vector<Sequence*> Scheduler::Admit(absl::Time now, const MakeNext& make,
+                                        const std::function<bool()>& forms_may_begin) {
   std::vector<Sequence*> admitted;
   if (line_.empty()) return admitted;
   for (const auto& sequence : running_) line_.GoOn(*sequence);
-  const auto may_begin = [this](const WaitingLine::Entry& entry) { return !MustWaitForSibling(entry); };
   while (static_cast<int32_t>(running_.size()) < options_.max_running) {
+    const auto may_begin = [this, forms_may = forms_may_begin()](const WaitingLine::Entry& entry) {
+      return (forms_may || entry.active->request->grammar == nullptr) && !MustWaitForSibling(entry);
+    };
     const WaitingLine::Entries::value_type* const next = line_.Next(may_begin);
     if (next == nullptr) break;
     const WaitingLine::Entry& entry = next->second;

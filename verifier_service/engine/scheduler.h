@@ -51,10 +51,12 @@ class Scheduler {
   void DropUnbegun(ActiveRequest& active) { line_.Leave(active); }
   // Returns the tenant's last waiting request of which no sample has begun, or null.
   std::shared_ptr<ActiveRequest> LastUnbegun(absl::string_view tenant) const { return line_.LastUnbegun(tenant); }
-  // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. Returns the
-  // sequences that begin to run, again or for the first time.
+  // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. One with a grammar
+  // begins only while `forms_may_begin`; those without pass it by. Returns the sequences that begin to run, again or
+  // for the first time.
   using MakeNext = std::function<std::unique_ptr<Sequence>(const std::shared_ptr<ActiveRequest>&)>;
-  std::vector<Sequence*> Admit(absl::Time now, const MakeNext& make);
+  std::vector<Sequence*> Admit(
+      absl::Time now, const MakeNext& make, const std::function<bool()>& forms_may_begin = [] { return true; });
   // The running sequence's tenant pays for this work, besides the sequence's tokens.
   void Charge(const Sequence& running, double num_tokens) { line_.Charge(running, num_tokens); }
   // Reserves room for the root of every running sequence. Preempts sequences if there is no room.
@@ -75,9 +77,12 @@ class Scheduler {
 
   std::span<const std::unique_ptr<Sequence>> running() const { return running_; }  // oldest first
   bool has_waiting() const { return !line_.empty(); }
+  // Whether a sample of another request than this one waits for room. One that only waits until its own request's first
+  // sample has computed their prompt does not.
+  bool OthersNeedRoom(const ActiveRequest* than = nullptr) const;
   // The entries that have left the line since the start.
   uint64_t num_left() const { return line_.num_left(); }
-  double UsualTokens(const GenerationRequest& request) const { return line_.UsualTokens(request); }
+  std::optional<double> UsualTokens(const GenerationRequest& request) const { return line_.UsualTokens(request); }
   double WeightOf(const Sequence& sequence) const { return line_.WeightOf(sequence.request().tenant); }
   const model::BlockPool& pool() const { return pool_; }
   uint64_t num_preemptions() const { return num_preemptions_; }

@@ -85,6 +85,7 @@ struct Sequence {
   std::optional<PredictionFollower> follower;             // of the request's prediction
   std::optional<GrammarFollower> grammar;                 // of the request's grammar
   absl::Duration paid_grammar_time;                       // of `grammar`, for which its tenant has paid
+  bool sits_out = false;                                  // of this step, because its masks are slow (grammar_masks.h)
 
   // Output to the client
   uint32_t num_text_bytes = 0;  // published

@@ -74,8 +74,8 @@ struct StepLimits {
   PromptLimits prompts;
 };
 
-// Plans a step. `guesses` has an entry for every running sequence that decodes. The prompts of other sequences follow,
-// as far as there is room. The plan's trees hold slots until Scheduler::GiveBack.
+// Plans a step. `guesses` has an entry for every running sequence that decodes in it. The prompts of other sequences
+// follow, as far as there is room. The plan's trees hold slots until Scheduler::GiveBack.
 std::vector<PlannedSequence> PlanStep(std::span<const Guess> guesses, const StepPolicy& policy,
                                       const Experience& experience, const StepLimits& limits, Scheduler& scheduler);
 

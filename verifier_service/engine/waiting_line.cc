@@ -7,17 +7,6 @@
 #include "kernels/check.h"
 
 namespace foretoken::verifier {
-namespace {
-
-constexpr double kKeptPart = 15.0 / 16;  // of a moving sum, with every sample
-
-}  // namespace
-
-void UsualLength::Learn(int32_t num_generated, bool is_cut_short) {
-  if (num_generated == 0) return;
-  num_tokens = kKeptPart * num_tokens + num_generated;
-  num_ends = kKeptPart * num_ends + (is_cut_short ? 0 : 1);
-}
 
 WaitingLine::WaitingLine(absl::Duration priority_aging, TenantShares tenants)
     : priority_aging_(priority_aging), tenants_(std::move(tenants)) {}
@@ -29,6 +18,12 @@ const WaitingLine::Entries::value_type* WaitingLine::Next(const std::function<bo
     }
   }
   return nullptr;
+}
+
+bool WaitingLine::Any(const std::function<bool(const Entry&)>& condition) const {
+  return std::ranges::any_of(lines_, [&](const auto& line) {
+    return std::ranges::any_of(line.second->entries, [&](const auto& entry) { return condition(entry.second); });
+  });
 }
 
 std::shared_ptr<ActiveRequest> WaitingLine::LastUnbegun(absl::string_view tenant) const {
@@ -106,9 +101,10 @@ void WaitingLine::Leave(Sequence& preempted) {
   Update(line);
 }
 
-double WaitingLine::UsualTokens(const GenerationRequest& request) const {
-  const auto line = lines_.find(request.tenant);
-  return (line == lines_.end() ? usual_ : line->second->usual).mean(request.stop.max_tokens);
+std::optional<double> WaitingLine::UsualTokens(const GenerationRequest& request) const {
+  const UsualLength* const usual = usual_.Find(request.tenant);
+  if (usual == nullptr) return std::nullopt;
+  return std::min<double>(usual->mean(), request.stop.max_tokens);
 }
 
 int64_t WaitingLine::EffectivePriority(const Sequence& sequence) const {
@@ -122,7 +118,6 @@ WaitingLine::TenantLine& WaitingLine::LineOf(const std::string& tenant) {
     line = std::make_unique<TenantLine>();
     line->name = tenant;
     line->weight = tenants_.weights.Of(tenant);
-    line->usual = usual_;
   }
   return *line;
 }
@@ -143,13 +138,14 @@ void WaitingLine::Take(LinePlace place, TenantLine& line) {
 
 void WaitingLine::PayAhead(Sequence& sequence, int32_t num_prompt_rows, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  const int32_t num_tokens = std::max(1, static_cast<int32_t>(line.usual.mean(sequence.request().stop.max_tokens)));
+  const double usual = std::min<double>(usual_.Of(line.name), sequence.request().stop.max_tokens);
+  const int32_t num_tokens = std::max(1, static_cast<int32_t>(usual));
   sequence.advance = {.end = num_generated + num_tokens, .is_paid = turns_.Charge(line, num_prompt_rows + num_tokens)};
 }
 
 void WaitingLine::GiveBackRest(Sequence& sequence, TenantLine& line) {
   const int32_t num_generated = sequence.num_generated();
-  for (UsualLength* usual : {&usual_, &line.usual}) usual->Learn(num_generated, sequence.is_cut_short);
+  usual_.Learn(line.name, num_generated, sequence.is_cut_short);
   if (!sequence.advance.is_paid) return;
   const int32_t num_used_rows = std::max(sequence.advance.num_prompt_rows, sequence.num_computed);
   const int32_t num_missing_rows = num_generated == 0 ? sequence.size() - num_used_rows : 0;

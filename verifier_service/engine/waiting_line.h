@@ -15,7 +15,7 @@
 // would have been made in their time (grammar_masks.h). A tenant with max_running_samples running samples does not take
 // turns.
 //
-// The line forgets a tenant that neither waits nor runs.
+// The line forgets a tenant that neither waits nor runs, but for the usual length of its outputs (usual_lengths.h).
 //
 // Cost: O(log n) for each call; Next passes over entries that may not begin. Threads: the engine's.
 #pragma once
@@ -25,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -34,18 +35,9 @@
 #include "verifier_service/engine/sequence.h"
 #include "verifier_service/request/active_request.h"
 #include "verifier_service/request/tenant_shares.h"
+#include "verifier_service/request/usual_lengths.h"
 
 namespace foretoken::verifier {
-
-// How many tokens a sample generates lately. A sample that its deadline has cut short counts with its tokens and not as
-// an end, which is the estimate of a mean lifetime where some lives are not seen to their ends. Otherwise the more
-// samples die, the shorter the others would seem.
-struct UsualLength {
-  double num_tokens = 16 * 64, num_ends = 16;  // moving sums; at first a guess of 64 tokens
-
-  void Learn(int32_t num_generated, bool is_cut_short);
-  double mean(int32_t max_tokens) const { return std::min<double>(num_tokens / num_ends, max_tokens); }
-};
 
 class WaitingLine {
  public:
@@ -61,6 +53,8 @@ class WaitingLine {
   bool empty() const { return num_entries_ == 0; }
   // Returns the entry whose turn it is among the entries that may begin, or null.
   const Entries::value_type* Next(const std::function<bool(const Entry&)>& may_begin) const;
+  // Whether there is such an entry.
+  bool Any(const std::function<bool(const Entry&)>& condition) const;
   // Returns the tenant's last request of which no sample has begun, or null.
   std::shared_ptr<ActiveRequest> LastUnbegun(absl::string_view tenant) const;
 
@@ -84,8 +78,9 @@ class WaitingLine {
   uint64_t num_left() const { return num_left_; }
   // The tenants that wait or run.
   size_t num_tenants() const { return lines_.size(); }
-  // The tokens that a sample of this request will generate if it is like its tenant's last ones.
-  double UsualTokens(const GenerationRequest& request) const;
+  // The tokens that a sample of this request will generate if it is like its tenant's last ones. Unset: nothing is
+  // known of the tenant's.
+  std::optional<double> UsualTokens(const GenerationRequest& request) const;
   double WeightOf(const std::string& tenant) const { return tenants_.weights.Of(tenant); }
 
   // The priority, plus a level for each priority_aging of waiting. The scheduler preempts the lowest.
@@ -94,7 +89,6 @@ class WaitingLine {
  private:
   struct TenantLine : TurnAccount {
     std::string name;
-    UsualLength usual;  // of its samples
     Entries entries;
     int32_t num_running = 0;
   };
@@ -114,7 +108,7 @@ class WaitingLine {
   size_t num_entries_ = 0;
   uint64_t next_number_ = 0;
   uint64_t num_left_ = 0;
-  UsualLength usual_;  // of all tenants, for a new one
+  UsualLengths usual_;
 };
 
 }  // namespace foretoken::verifier

@@ -15,9 +15,11 @@ absl::Status GrammarsFull(absl::string_view what) {
 
 absl::StatusOr<CompilePlaces::Place> CompilePlaces::Take(const std::string& tenant) {
   absl::MutexLock lock(&mutex_);
-  if (num_taken_ >= num_places_) return GrammarsFull(absl::StrCat(num_places_, " formats wait to be compiled"));
   const auto of_tenant = taken_.find(tenant);
   const int32_t num_of_tenant = of_tenant == taken_.end() ? 0 : of_tenant->second;
+  if (num_taken_ >= (num_of_tenant == 0 ? 2 : 1) * num_places_) {
+    return GrammarsFull(absl::StrCat(num_taken_, " formats wait to be compiled"));
+  }
   if (num_of_tenant >= std::max(num_places_ / 2, 1)) {
     return GrammarsFull(absl::StrCat(num_of_tenant, " formats of this tenant wait to be compiled"));
   }

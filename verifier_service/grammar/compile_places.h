@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The places for requests whose response formats wait to be compiled or are being compiled. One tenant takes at most
-// half of them.
+// half of them. A tenant that has none also gets one when they are all taken, until there are twice as many. So a few
+// tenants cannot keep the others out.
 //
 //   FT_ASSIGN_OR_RETURN(CompilePlaces::Place place, places.Take("team"));
 //

@@ -68,12 +68,13 @@ std::optional<GrammarCompiler::Result> GrammarCompiler::FindKey(const std::strin
 }
 
 absl::Status GrammarCompiler::CheckHeld(const std::string& tenant) const {
-  if (const int64_t num_bytes = num_held_bytes(); num_bytes >= options_.max_held_bytes) {
+  const int64_t of_tenant = num_held_bytes(tenant);
+  const int64_t room = of_tenant > 0 ? 1 : 2;  // so that a few tenants cannot keep the others out
+  if (const int64_t num_bytes = num_held_bytes(); num_bytes / room >= options_.max_held_bytes) {
     return GrammarsFull(absl::StrCat("requests hold ", num_bytes, " bytes of compiled formats"));
   }
-  if (const int64_t num_bytes = num_held_bytes(tenant);
-      num_bytes >= std::max<int64_t>(options_.max_held_bytes / 2, 1)) {
-    return GrammarsFull(absl::StrCat("requests hold ", num_bytes, " bytes of this tenant's compiled formats"));
+  if (of_tenant >= std::max<int64_t>(options_.max_held_bytes / 2, 1)) {
+    return GrammarsFull(absl::StrCat("requests hold ", of_tenant, " bytes of this tenant's compiled formats"));
   }
   return absl::OkStatus();
 }

@@ -34,7 +34,8 @@ struct GrammarCompilerOptions {
   CompileLimits limits;
   int64_t max_cache_bytes = int64_t{256} << 20;
   // Of the grammars that only requests hold, half of it of one tenant. Then the compiler compiles nothing, or nothing
-  // for the tenant; one more may have been compiled before.
+  // for the tenant; one more may have been compiled before. For a tenant that holds none it compiles one until there is
+  // twice as much.
   int64_t max_held_bytes = int64_t{1} << 30;
 };
 

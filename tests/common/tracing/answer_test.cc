@@ -35,12 +35,14 @@ TEST(Answer, AMessageThatIsNotUtf8CostsNoCount) {
   EXPECT_EQ(result.message, "caf\xE9");
 }
 
-TEST(Answer, ThatCannotBeReadIsOfADeliveredBatch) {
-  for (const std::string& bytes : {std::string(), std::string("{}"), std::string("\x1f\x8b{}")}) {
+TEST(Answer, ThatCannotBeReadIsOfADeliveredBatchAndIsToldOf) {
+  for (const std::string& bytes : {std::string("<html>"), std::string("{}"), std::string("\x1f\x8b{}")}) {
     const SendResult result = ReadAnswer(bytes);
     EXPECT_EQ(result.outcome, Outcome::kDelivered);
     EXPECT_EQ(result.num_rejected_spans, 0u);
+    EXPECT_EQ(result.message, "(an answer that is not OTLP's: is it a collector?)");
   }
+  EXPECT_EQ(ReadAnswer("").message, "") << "an empty message, as most collectors send it";
 }
 
 TEST(Answer, ThatInflatesTooMuchIsNotRead) {

@@ -72,16 +72,17 @@ TEST(ProcessTracing, ThePasswordOfACollectorIsNotLogged) {
       {"http://127.0.0.1:1/?key=secret", "http://127.0.0.1:1/v1/traces"},
       {"http://127.0.0.1:1#secret", "http://127.0.0.1:1/v1/traces"},
       {"http://127.0.0.1:1/?mail=me@secret", "http://..."},
-      {"http://me:se/cret@127.0.0.1:1", "http://..."},
-      {"http://me:se?cret@127.0.0.1:1", "http://..."},
-      {"http://me:se#cret@127.0.0.1:1", "http://..."}};
+      {"http://me:12/cret@127.0.0.1:1", "http://..."},
+      {"http://me:12?cret@127.0.0.1:1", "http://..."},
+      {"http://me:12#cret@127.0.0.1:1", "http://..."},
+      {"http://me:se/cret@127.0.0.1:1", "another text"}};
   for (const auto& [url, shown] : urls) {
     const Variables variables({{"OTEL_EXPORTER_OTLP_ENDPOINT", url}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"}});
     const testing::CapturedLog log;
     telemetry::Metrics metrics;
     const std::unique_ptr<ProcessTracing> tracing = ProcessTracing::Start("test", metrics);
     EXPECT_THAT(log.Lines(), Contains(HasSubstr(absl::StrCat("\"", shown, "\"")))) << url;
-    EXPECT_THAT(log.Lines(), Each(AllOf(Not(HasSubstr("cret")), Not(HasSubstr("me:se"))))) << url;
+    EXPECT_THAT(log.Lines(), Each(AllOf(Not(HasSubstr("cret")), Not(HasSubstr("me:"))))) << url;
   }
 }
 

@@ -76,6 +76,18 @@ TEST(TraceSettings, AnEndpointWithoutASchemeIsSecureUnlessSaidOtherwise) {
             "http://c:1");
 }
 
+// As when a variable in the text is unset. With HTTP the path would otherwise be taken for the host.
+TEST(TraceSettings, AnEndpointWithoutAHostOrWithABadPortIsIgnored) {
+  for (const std::string protocol : {"grpc", "http/protobuf"}) {
+    for (const std::string text : {"http://", "http:///base", "http://:4318", "https://me:secret@", "http://c:0",
+                                   "http://c:99999", "http://c:x/base", "http://c:"}) {
+      const Read read(VariableMap{{"OTEL_EXPORTER_OTLP_PROTOCOL", protocol}, {"OTEL_EXPORTER_OTLP_ENDPOINT", text}});
+      EXPECT_EQ(read.settings.endpoint.url, "") << protocol << " " << text;
+      EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("with a port of 1 to 65535"))) << text;
+    }
+  }
+}
+
 TEST(TraceSettings, AnEndpointForGrpcHasAPort) {
   const auto url = [](const std::string& text) {
     return Read(VariableMap{{"OTEL_EXPORTER_OTLP_ENDPOINT", text}}).settings.endpoint.url;

@@ -281,7 +281,7 @@ TEST_F(CallTraceTest, ACallSaysWhatWasAskedForAndWhatItUsed) {
   trace.End(absl::OkStatus());
   const tracing::Span& call = Named("p.S/M");
   std::map<std::string, std::string> texts = Texts(call);
-  EXPECT_GT(Attribute<double>(call, "gen_ai.response.time_to_first_chunk"), 0);
+  EXPECT_GT(Attribute<double>(call, "gen_ai.response.time_to_first_chunk"), 0);  // of a call that is streamed
   texts.erase("gen_ai.response.time_to_first_chunk");
   const std::map<std::string, std::string> expected = {{"network.peer.address", "10.0.0.1"},
                                                        {"network.peer.port", "4711"},
@@ -319,6 +319,19 @@ TEST_F(CallTraceTest, ACallSaysWhatWasAskedForAndWhatItUsed) {
                                                        {"server.address", "llm.example"},
                                                        {"server.port", "443"}};
   EXPECT_EQ(texts, expected);
+}
+
+TEST_F(CallTraceTest, OnlyAStreamedCallHasAFirstChunk) {
+  for (const bool is_streamed : {true, false}) {
+    spans_.clear();
+    CallTrace trace = Begin();
+    trace.Submit({.is_streamed = is_streamed, .num_samples = 1}, "llama");
+    SampleOutput output = Tokens(10, 0);
+    output.began = At(0);
+    trace.Observe(output);
+    trace.End(absl::OkStatus());
+    EXPECT_EQ(Has(Named("p.S/M"), "gen_ai.response.time_to_first_chunk"), is_streamed);
+  }
 }
 
 TEST_F(CallTraceTest, EverySampleHasItsOwnPhases) {

@@ -138,6 +138,52 @@ TEST_F(EngineDeadlineTest, WhereOthersWaitARequestThatCannotEndInTimeLeavesThemI
   EXPECT_EQ(result_of(Due(absl::Hours(1), kUsualTokens / 4), /*others_wait=*/true).token_ids.size(), kUsualTokens / 4);
 }
 
+// The tenant "long" keeps the engine busy, so all requests of "short" meet a line.
+TEST_F(EngineDeadlineTest, ATenantIsJudgedByItsOwnOutputs) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
+  const auto submit = [&](const std::string& tenant, absl::Duration left, int32_t num_generated) {
+    GenerationRequest request = Due(left, /*max_tokens=*/300);
+    request.tenant = tenant;
+    if (num_generated < 300) request.stop.max_tokens = num_generated;
+    absl::StatusOr<QueuePlace> place = engine->Reserve({.deadline = request.deadline, .tenant = tenant});
+    EXPECT_EQ(engine->Submit(*std::move(place), request), absl::OkStatus());
+    return request.ticket;
+  };
+  const absl::Time begin = now_;
+  for (int i = 0; i < 8; ++i) submit("long", absl::InfiniteDuration(), 300);
+  StepUntilIdle(*engine);
+  const absl::Duration long_run = (now_ - begin) / 8;
+  for (int i = 0; i < 12; ++i) {
+    submit("long", absl::InfiniteDuration(), 300);
+    const Ticket is_short = submit("short", 1.5 * long_run, 8);
+    submit("long", absl::InfiniteDuration(), 300);
+    StepUntilIdle(*engine);
+    EXPECT_EQ((results_.at({is_short, 0}).token_ids.size()), 8) << i << ": " << results_.at({is_short, 0}).error;
+  }
+  // It does not name its length any more, and the outputs before were short.
+  submit("long", absl::InfiniteDuration(), 300);
+  const Ticket unnamed = submit("short", 1.5 * long_run, 300);
+  submit("long", absl::InfiniteDuration(), 300);
+  StepUntilIdle(*engine);
+  EXPECT_NE(base::ReasonOf(results_.at({unnamed, 0}).error), "DEADLINE_TOO_SHORT");
+}
+
+// Its other samples wait in the line until the first one has computed the prompt.
+TEST_F(EngineDeadlineTest, TheSamplesOfARequestDoNotWaitForEachOther) {
+  const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 8}));
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(Submit(*engine, Due(absl::InfiniteDuration(), 64)), absl::OkStatus());
+  const absl::Time begin = now_;
+  StepUntilIdle(*engine);
+  const absl::Duration run = now_ - begin;
+  for (int i = 0; i < 4; ++i) {  // one in 16 would go on in any case
+    GenerationRequest request = Due(run / 2, 64);
+    request.num_samples = 3;
+    ASSERT_EQ(Submit(*engine, request), absl::OkStatus());
+    StepUntilIdle(*engine);
+    EXPECT_EQ((results_.at({request.ticket, 0}).token_ids.size()), 64) << results_.at({request.ticket, 0}).error;
+  }
+}
+
 TEST_F(EngineDeadlineTest, AfterASlowTimeRequestsAreServedAgain) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, Options({.max_running_samples = 1, .max_step_rows = 8}));
   tick_ = absl::Seconds(1000);

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,9 +43,8 @@ class ChargeMasksTest : public ::testing::Test {
         const auto clock = [now = absl::UnixEpoch()]() mutable { return now += absl::Milliseconds(10); };
         sequence.grammar.emplace(grammar_, tokenizer_, kNumTokens, clock);
         (void)sequence.grammar->next_mask();
-        const std::vector<PlannedSequence> plan = {{.sequence = &sequence, .num_chain = 1}};
-        ChargeMasks(plan, pace, scheduler);
-        ChargeMasks(plan, pace, scheduler);  // the same time is paid for once
+        ChargeMasks(pace, scheduler);
+        ChargeMasks(pace, scheduler);  // the same time is paid for once
       } else {
         num_of_other += sequence.request().tenant == "other" ? 1 : 0;
       }
@@ -76,6 +77,98 @@ TEST_F(ChargeMasksTest, TimeBehindTheDevicesWorkCostsNothing) {
 TEST_F(ChargeMasksTest, ClocksThatDifferCostNoMoreThanAHundredSteps) {
   EXPECT_NEAR(NumOfOtherTenant({.num_tokens = 1, .ms = 10}), 9 + (kNumNext - 9) / 2, 1);
   EXPECT_EQ(NumOfOtherTenant({.num_tokens = 1000, .ms = 0}), kNumNext / 2);
+}
+
+class MaskTurnsTest : public ChargeMasksTest {
+ protected:
+  // Begins a sample with a grammar that takes so long for a mask, and as long to follow a token, or without one.
+  Sequence& Add(std::optional<absl::Duration> mask_time) {
+    scheduler_.Enqueue(sequences_.MakeRequest({.prompt = {1, 2, 3}, .stop = {.max_tokens = 8}}), absl::UnixEpoch());
+    const auto make = [&](const auto& active) {
+      std::unique_ptr<Sequence> sequence = sequences_.Make(active);
+      if (mask_time.has_value()) {
+        const auto clock = [now = absl::UnixEpoch(), time = *mask_time]() mutable { return now += time; };
+        sequence->grammar.emplace(grammar_, tokenizer_, kNumTokens, clock);
+      }
+      turns_.Begin(*sequence);
+      return sequence;
+    };
+    Sequence& sequence = *scheduler_.Admit(absl::UnixEpoch(), make).at(0);
+    sequence.num_computed = sequence.size() - 1;
+    return sequence;
+  }
+  // Runs a step that takes this time beside the masks, and returns the samples that took part.
+  std::vector<SequenceId> Step(double other_ms) {
+    const int32_t num_sit_out = turns_.Give(scheduler_);
+    std::vector<SequenceId> ids;
+    double mask_ms = 0;
+    for (const auto& sequence : scheduler_.running()) {
+      if (sequence->sits_out) continue;
+      ids.push_back(sequence->id);
+      if (!sequence->grammar.has_value()) continue;
+      sequence->grammar->Append(letter_);
+      (void)sequence->grammar->next_mask();
+      mask_ms += absl::ToDoubleMilliseconds(sequence->grammar->time() - sequence->paid_grammar_time);
+    }
+    EXPECT_EQ(num_sit_out + ids.size(), scheduler_.running().size());
+    const StepPace pace = {.num_tokens = 1, .ms = other_ms + mask_ms};
+    turns_.Observe(scheduler_.running(), pace);
+    ChargeMasks(pace, scheduler_);
+    slow_ms_ += mask_ms;
+    other_ms_ += other_ms;
+    return ids;
+  }
+
+  LoneSequences sequences_;
+  Scheduler scheduler_{{.max_running = 1000}, 1000};
+  const int32_t letter_ = tokenizer_.Encode("a").value()[0];
+  MaskTurns turns_;
+  double slow_ms_ = 0, other_ms_ = 0;  // of all steps
+};
+
+TEST_F(MaskTurnsTest, SlowMasksTakeHalfOfTheTimeInTurns) {
+  const SequenceId plain = Add(std::nullopt).id;
+  for (int i = 0; i < 8; ++i) Add(absl::Milliseconds(5));
+  std::map<SequenceId, int> num_turns;
+  for (int i = 0; i < 1000; ++i) {
+    for (const SequenceId id : Step(/*other_ms=*/1)) ++num_turns[id];
+  }
+  EXPECT_EQ(num_turns[plain], 1000);
+  EXPECT_NEAR(slow_ms_ / other_ms_, 1, 0.1);
+  num_turns.erase(plain);
+  ASSERT_EQ(num_turns.size(), 8);
+  for (const auto& [id, num] : num_turns) EXPECT_NEAR(num, num_turns.begin()->second, 1) << id;
+}
+
+TEST_F(MaskTurnsTest, AStepWaitsForTwentyMillisecondsAndOneSample) {
+  Add(std::nullopt);
+  for (int i = 0; i < 63; ++i) Add(absl::Milliseconds(5));
+  for (int i = 0; i < 100; ++i) (void)Step(/*other_ms=*/100);  // then all samples have means
+  for (int i = 0; i < 100; ++i) {
+    const double before = slow_ms_;
+    (void)Step(/*other_ms=*/100);
+    EXPECT_LE(slow_ms_ - before, 20 + 10);
+    EXPECT_GE(slow_ms_ - before, 20);
+  }
+}
+
+TEST_F(MaskTurnsTest, QuickMasksAndSlowOnesAmongThemselvesDoNotWait) {
+  for (int i = 0; i < 8; ++i) Add(absl::Milliseconds(5));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(Step(/*other_ms=*/1).size(), 8);
+  for (int i = 0; i < 8; ++i) Add(absl::Microseconds(100));
+  for (int i = 0; i < 100; ++i) EXPECT_GE(Step(/*other_ms=*/0.1).size(), 8);
+  EXPECT_LT(Step(/*other_ms=*/0.1).size(), 16);
+}
+
+TEST_F(MaskTurnsTest, SamplesBeginWhileTheirFirstMasksTakeNoMoreThanTheRest) {
+  Add(std::nullopt);
+  int num_begun = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (; turns_.MayBegin(); ++num_begun) Add(absl::Milliseconds(30)).is_finished = true;
+    scheduler_.RemoveFinished([](Sequence&) {});
+    (void)Step(/*other_ms=*/10);
+  }
+  EXPECT_NEAR(num_begun * 30, 100 * 10, 40);
 }
 
 }  // namespace

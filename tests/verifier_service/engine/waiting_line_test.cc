@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -73,26 +72,6 @@ class WaitingLineTest : public ::testing::Test {
   std::vector<std::unique_ptr<Sequence>> running_;
   WaitingLine line_{kAging};
 };
-
-constexpr int32_t kAnyLength = std::numeric_limits<int32_t>::max();
-
-TEST(UsualLength, FollowsTheLastSamples) {
-  UsualLength usual;
-  for (int i = 0; i < 200; ++i) usual.Learn(10, /*is_cut_short=*/false);
-  EXPECT_NEAR(usual.mean(kAnyLength), 10, 0.1);
-  EXPECT_EQ(usual.mean(/*max_tokens=*/7), 7);
-  usual.Learn(0, /*is_cut_short=*/false);
-  EXPECT_NEAR(usual.mean(kAnyLength), 10, 0.1) << "a refused sample has no length";
-}
-
-// Every second one is cut short after half of its length, so what the others have says nothing of it.
-TEST(UsualLength, ASampleThatIsCutShortMakesTheOthersNoShorter) {
-  UsualLength usual;
-  for (int i = 0; i < 400; ++i) usual.Learn(i % 2 == 0 ? 20 : 100, /*is_cut_short=*/i % 2 == 0);
-  EXPECT_GE(usual.mean(kAnyLength), 100);
-  for (int i = 0; i < 100'000; ++i) usual.Learn(20, /*is_cut_short=*/true);
-  EXPECT_GT(usual.mean(kAnyLength), 1e6) << "no end is known";
-}
 
 TEST_F(WaitingLineTest, HigherPriorityGoesFirstAndEqualOnesInOrder) {
   Join("first", At(0));
@@ -267,6 +246,23 @@ TEST_F(WaitingLineTest, TenantsThatAreGoneAreForgotten) {
   line_.Leave(*running_.front());
   for (size_t i = 1; i < running_.size(); ++i) End(line_, *running_[i], 5);
   EXPECT_EQ(line_.num_tenants(), 0);
+}
+
+TEST_F(WaitingLineTest, TheLengthOfATenantsOutputsIsRememberedWhenItIsGone) {
+  const auto usual = [this](const std::string& tenant) {
+    return line_.UsualTokens({.tenant = tenant, .stop = {.max_tokens = 20}});
+  };
+  EXPECT_EQ(usual("short"), std::nullopt);
+  for (int i = 0; i < 40; ++i) {
+    for (const auto& [tenant, num_tokens] : {std::pair("short", 3), std::pair("long", 100)}) {
+      JoinMany(line_, tenant, 1);
+      End(line_, Begin(line_, At(i)), num_tokens);
+    }
+  }
+  ASSERT_EQ(line_.num_tenants(), 0);
+  EXPECT_NEAR(usual("short").value(), 3, 1);
+  EXPECT_EQ(usual("long"), 20) << "its request allows no more";
+  EXPECT_EQ(usual("new"), std::nullopt);
 }
 
 }  // namespace

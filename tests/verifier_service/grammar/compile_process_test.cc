@@ -349,6 +349,22 @@ TEST(GrammarCompiler, ATenantHoldsAtMostHalf) {
   EXPECT_TRUE(compiler.Get(source("e"), "flood").ok());
 }
 
+TEST(GrammarCompiler, ATenantThatHoldsNoneGetsOneBesideThoseThatHoldAll) {
+  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
+  const GrammarVocabulary vocabulary(testing::ByteTokens());
+  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(source("a"), vocabulary))->num_bytes());
+  GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 2 * num_bytes},
+                           testing::ByteTokens());
+  std::vector<GrammarCompiler::Result> held;
+  for (const char* const tenant : {"a", "b", "c", "d", "e"}) {  // the cache has the last one
+    held.push_back(compiler.Get(source(tenant), tenant));
+    ASSERT_TRUE(held.back().ok()) << held.back().status();
+  }
+  EXPECT_EQ(compiler.num_held_bytes(), 4 * num_bytes);
+  const absl::Status refused = compiler.Get(source("f"), "f").status();
+  EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
+}
+
 TEST(GrammarCompiler, AGrammarMayOutliveTheCompiler) {
   auto compiler = std::make_unique<GrammarCompiler>(GrammarCompilerOptions{.program = kProgram}, testing::ByteTokens());
   auto grammar = compiler->Get({.kind = GrammarKind::kRegex, .text = "a"}, kTenant);
