@@ -166,8 +166,33 @@ class Renders(unittest.TestCase):
         policy = chart.find(documents, "NetworkPolicy", "demo-verifier")[0]
         peers = [peer["podSelector"]["matchLabels"] for rule in policy["spec"]["ingress"] for peer in rule.get("from", [])
                  if "podSelector" in peer]
-        self.assertEqual(len(peers), 2)
-        self.assertEqual([peer for peer in peers if peer.items() <= labels], peers[1:])
+        self.assertEqual(len(peers), 3)
+        self.assertEqual([peer for peer in peers if peer.items() <= labels], peers[1:2])
+
+    def test_a_pod_of_the_verifier_may_call_the_verifier(self):
+        """The notes' command does."""
+        documents = chart.render({**VALUES, "networkPolicy": {"clients": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}})
+        labels = chart.find(documents, "Deployment", "demo-verifier")[0]["spec"]["template"]["metadata"]["labels"]
+        rules = chart.find(documents, "NetworkPolicy", "demo-verifier")[0]["spec"]["ingress"]
+        (peers,) = [rule["from"] for rule in rules if rule["ports"] == [{"port": "grpc"}]]
+        self.assertTrue(any(peer["podSelector"]["matchLabels"].items() <= labels.items() for peer in peers
+                            if "podSelector" in peer))
+
+    def test_a_downloaded_gguf_file_is_where_the_program_looks(self):
+        for path, folder in [("a/llama.gguf", "/model/a"), ("llama.gguf", "/model"), ("llama", "/model/llama"), ("", "/model")]:
+            download = {"url": "https://hub.example/m", "files": {"llama.gguf": "0" * 64}}
+            documents = chart.render({"model": {"path": path, "download": download}})
+            pod = chart.find(documents, "Deployment", "demo-verifier")[0]["spec"]["template"]["spec"]
+            variables_of = {v["name"]: v["value"] for v in pod["initContainers"][0]["env"]}
+            self.assertEqual(variables_of["FOLDER"], folder)
+            self.assertIn(f"--model=/model/{path}".rstrip("/"), pod["containers"][0]["args"])
+
+    def test_a_value_may_be_cleared(self):
+        """`null` is Helm's way to take a default away."""
+        pod = dict.fromkeys(["resources", "labels", "annotations", "env", "nodeSelector", "tolerations", "affinity"])
+        chart.render({**VALUES, "networkPolicy": {"clients": None, "metrics": None}, "verifier": {"pod": pod, "flags": None},
+                      "proposerDefaults": {"pod": pod, "flags": None}, "downloader": {"env": None, "resources": None},
+                      "check": {"resources": None}})
 
     def test_metrics_can_be_closed(self):
         def open_ports(metrics):

@@ -12,6 +12,21 @@
 
 namespace foretoken::verifier {
 
+std::vector<std::string> TargetsOf(const addrinfo& answer, const std::string& port) {
+  std::vector<std::string> targets;
+  for (const addrinfo* address = &answer; address != nullptr; address = address->ai_next) {
+    char host[NI_MAXHOST];
+    if (address->ai_family != answer.ai_family) continue;
+    if (getnameinfo(address->ai_addr, address->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
+      continue;
+    targets.push_back(address->ai_family == AF_INET6 ? absl::StrCat("ipv6:[", host, "]:", port)
+                                                     : absl::StrCat("ipv4:", host, ":", port));
+  }
+  std::sort(targets.begin(), targets.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+  return targets;
+}
+
 absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_port) {
   const size_t colon = name_port.rfind(':');
   if (colon == std::string::npos) {
@@ -27,17 +42,7 @@ absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_por
     return absl::UnavailableError(absl::StrCat("resolving ", name_port, ": ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  std::vector<std::string> addresses;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    char host[NI_MAXHOST];
-    if (getnameinfo(address->ai_addr, address->ai_addrlen, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
-      continue;
-    addresses.push_back(address->ai_family == AF_INET6 ? absl::StrCat("ipv6:[", host, "]:", port)
-                                                       : absl::StrCat("ipv4:", host, ":", port));
-  }
-  std::sort(addresses.begin(), addresses.end());
-  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
-  return addresses;
+  return TargetsOf(*found, port);
 }
 
 }  // namespace foretoken::verifier

@@ -2,6 +2,8 @@
 // Resolves a name to all its addresses, so that each replica gets its own channel.
 #pragma once
 
+#include <netdb.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,5 +18,9 @@ using NameResolver = std::function<absl::StatusOr<std::vector<std::string>>(cons
 
 // Resolves with the system's resolver.
 absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_port);
+
+// The targets of getaddrinfo's answer. Where it has addresses of both families, only those of the first one's, which
+// the system prefers (RFC 6724): the others are mostly the same replicas, and each would count twice.
+std::vector<std::string> TargetsOf(const addrinfo& answer, const std::string& port);
 
 }  // namespace foretoken::verifier

@@ -25,7 +25,7 @@ ConfigMap, `from` the values of the model.
   command: [sh, /download/download.sh]
   {{- $last := list
     (dict "name" "URL" "value" .from.download.url)
-    (dict "name" "FOLDER" "value" (printf "/%s/%s" .place .from.path | trimSuffix "/")) }}
+    (dict "name" "FOLDER" "value" (printf "/%s/%s" .place (regexReplaceAll "[^/]*[.]gguf$" .from.path "") | trimSuffix "/")) }}
   {{- with .from.download.tokenSecret }}
   {{- if .name }}
   {{- $last = append $last (dict "name" "TOKEN" "valueFrom" (dict "secretKeyRef" (dict "name" .name "key" .key))) }}

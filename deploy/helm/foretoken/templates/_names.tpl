@@ -59,13 +59,20 @@ labels:
 {{ ternary 50051 50052 (eq .component "verifier") }}
 {{- end }}
 
-{{/* Whether a proposer's method has a model of its own, and whether it reads the verifier's, too. Both take the method. */}}
+{{/*
+Whether a proposer's method has a model of its own, whether it reads the verifier's, too, and whether it leaves a projection
+for verifiers. All take the method.
+*/}}
 {{- define "foretoken.hasModel" -}}
 {{ if or (eq . "draft") (include "foretoken.readsTarget" .) }}true{{ end }}
 {{- end }}
 
 {{- define "foretoken.readsTarget" -}}
 {{ if has . (list "eagle3" "dflash" "eagle" "medusa" "mlp_speculator") }}true{{ end }}
+{{- end }}
+
+{{- define "foretoken.hasProjection" -}}
+{{ if has . (list "eagle3" "dflash") }}true{{ end }}
 {{- end }}
 
 {{/* Whether a proposer's method has a flag, of the list (method, flag). A proposer refuses flags of other methods. */}}
@@ -76,7 +83,7 @@ labels:
 {{- if or (has $flag $common) (hasPrefix (printf "%s_" $method) $flag) -}}
 true
 {{- else if eq $flag "feature_layers" -}}
-{{ if has $method (list "eagle3" "dflash") }}true{{ end }}
+{{ include "foretoken.hasProjection" $method }}
 {{- else if eq $flag "expert_memory_mb" -}}
 {{ if eq $method "draft" }}true{{ end }}
 {{- else if eq $flag "try_on_target" -}}
@@ -88,7 +95,7 @@ true
 
 {{/* Whether a pod has the volume of projections. Takes what foretoken.pod takes. */}}
 {{- define "foretoken.sharesProjections" -}}
-{{ if and .root.Values.projectionClaim (or (eq .component "verifier") (include "foretoken.readsTarget" .spec.method)) }}true{{ end }}
+{{ if and .root.Values.projectionClaim (or (eq .component "verifier") (include "foretoken.hasProjection" .spec.method)) }}true{{ end }}
 {{- end }}
 
 {{/*
@@ -114,7 +121,7 @@ from the defaults, and no method takes flags of other methods from them.
 {{- $_ := set $group "device" "cpu" }}
 {{- $_ := set $group "model" dict }}
 {{- end }}
-{{- range $flag := keys $group.flags }}
+{{- range $flag := keys ($group.flags | default dict) }}
 {{- if not (include "foretoken.hasFlag" (list $given.method $flag)) }}{{ $_ := unset $group.flags $flag }}{{ end }}
 {{- end }}
 {{ mergeOverwrite $group $given | toYaml }}

@@ -8,7 +8,7 @@ model where a drafter reads its files, or nothing.
 metadata:
   labels:
     {{- include "foretoken.selector" . | fromJson | toYaml | nindent 4 }}
-    {{- $labels := deepCopy $pod.labels }}
+    {{- $labels := deepCopy ($pod.labels | default dict) }}
     {{- if and (eq .component "verifier") .root.Values.inferencePool.enabled }}
     {{- /* The metrics have vLLM's names, too. */}}
     {{- $labels = merge $labels (dict "llm-d.ai/engine-type" "vllm") }}
@@ -16,7 +16,7 @@ metadata:
     {{- with $labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- $annotations := deepCopy $pod.annotations }}
+  {{- $annotations := deepCopy ($pod.annotations | default dict) }}
   {{- $downloads := include "foretoken.downloads" . | fromJsonArray }}
   {{- range $downloads }}
   {{- $annotations = merge $annotations (dict (printf "checksum/%s" .place) (toYaml .from.download | sha256sum)) }}
@@ -134,7 +134,7 @@ that the user gives, too. A variable may refer to the ones before it.
 {{- range .given }}{{ $names = append $names .name }}{{ end -}}
 {{- $variables := list -}}
 {{- range .first }}{{ if not (has .name $names) }}{{ $variables = append $variables . }}{{ end }}{{ end -}}
-{{- $variables = concat $variables .given -}}
+{{- $variables = concat $variables (.given | default list) -}}
 {{- range .last }}{{ if not (has .name $names) }}{{ $variables = append $variables . }}{{ end }}{{ end -}}
 {{- with $variables }}{{ toYaml . }}{{ end -}}
 {{- end }}
@@ -163,7 +163,7 @@ env:
 
 {{/* A GPU cannot be shared, so its limit is its request. */}}
 {{- define "foretoken.resources" -}}
-{{- $resources := deepCopy .spec.pod.resources -}}
+{{- $resources := deepCopy (.spec.pod.resources | default dict) -}}
 {{- if eq .spec.device "cuda" -}}
 {{- $resources = merge (dict "limits" (dict "nvidia.com/gpu" .spec.gpus)) $resources -}}
 {{- end -}}
