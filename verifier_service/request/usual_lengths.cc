@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verifier_service/request/usual_lengths.h"
 
+#include <algorithm>
+
 namespace foretoken::verifier {
 namespace {
 
-constexpr double kKeptPart = 15.0 / 16;  // of a moving sum, with every sample
+constexpr double kKeptPart = 15.0 / 16;      // of a moving sum, with every sample
+constexpr double kMostTokens = 1024 * 1024;  // that a new tenant's first sample is taken to generate
 
 }  // namespace
 
@@ -18,7 +21,7 @@ void UsualLengths::Learn(const std::string& tenant, int32_t num_generated, bool 
   const auto known = by_name_.find(tenant);
   if (known == by_name_.end()) {
     // What others generate counts as one end, or a first sample that is cut short would have no end at all.
-    tenants_.emplace_front(tenant, UsualLength{.num_tokens = all_.mean(), .num_ends = 1});
+    tenants_.emplace_front(tenant, UsualLength{.num_tokens = std::min(all_.mean(), kMostTokens), .num_ends = 1});
     by_name_[tenant] = tenants_.begin();
   } else {
     tenants_.splice(tenants_.begin(), tenants_, known->second);

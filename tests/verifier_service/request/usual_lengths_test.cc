@@ -49,6 +49,13 @@ TEST(UsualLengths, OfATenantWithoutAnEndAreLikeThoseOfOthers) {
   EXPECT_LT(lengths.Of("a"), 100);
 }
 
+TEST(UsualLengths, AreFoundWhereNobodyElseHasAnEnd) {
+  UsualLengths lengths;
+  for (int i = 0; i < 100'000; ++i) lengths.Learn("endless", 20, /*is_cut_short=*/true);
+  for (int i = 0; i < 300; ++i) lengths.Learn("a", 5, /*is_cut_short=*/false);
+  EXPECT_NEAR(lengths.Of("a"), 5, 0.1);
+}
+
 TEST(UsualLengths, OfTheTenantWhoseLastEndIsOldestAreForgotten) {
   UsualLengths lengths;
   const auto learn = [&](size_t tenant) { lengths.Learn(absl::StrCat(tenant), 5, /*is_cut_short=*/false); };
