@@ -72,9 +72,7 @@ absl::Status CheckContext(const Config& config, const model::ContextPlan& contex
                           kernels::KvCacheDtype dtype) {
   const int64_t wanted = config.max_context_tokens.value_or(model.max_position_embeddings);
   if (context.max_context_tokens >= wanted) return absl::OkStatus();
-  const int64_t num_blocks = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
-  const int64_t mebibyte = int64_t{1} << 20;
-  const int64_t needed_mb = (num_blocks * model::KvBytesPerBlock(model, dtype) + mebibyte - 1) / mebibyte;
+  const int64_t needed_mb = model::KvMebibytes(model, dtype, wanted);
   if (config.max_context_tokens.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("--max_context_tokens: expected at most the ",
                                                    context.max_context_tokens, " tokens that the K/V cache holds, got ",

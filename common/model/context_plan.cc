@@ -15,6 +15,8 @@ constexpr int64_t kDefaultContexts = 8;
 constexpr int64_t kMaxDefaultKvBytes = int64_t{4} << 30;
 constexpr int64_t kMinBlocks = 4;
 
+int64_t NumBlocks(int64_t num_tokens) { return (num_tokens + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize; }
+
 }  // namespace
 
 int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype) {
@@ -24,6 +26,10 @@ int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype) {
                                    .head_dim = static_cast<int32_t>(model.head_dim),
                                    .dtype = dtype};
   return static_cast<int64_t>(block.num_bytes());
+}
+
+int64_t KvMebibytes(const ModelConfig& model, kernels::KvCacheDtype dtype, int64_t num_tokens) {
+  return (NumBlocks(num_tokens) * KvBytesPerBlock(model, dtype) + kMiB - 1) / kMiB;
 }
 
 absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model) {
@@ -37,15 +43,15 @@ absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const Mod
   if (options.kv_cache_mb) {
     num_blocks = *options.kv_cache_mb * kMiB / block_bytes;
   } else {
-    const int64_t blocks_per_context = (wanted + kernels::kKvBlockSize - 1) / kernels::kKvBlockSize;
-    num_blocks = std::min(kDefaultContexts * blocks_per_context, kMaxDefaultKvBytes / block_bytes);
+    num_blocks = std::min(kDefaultContexts * NumBlocks(wanted), kMaxDefaultKvBytes / block_bytes);
   }
   // Slots are 32-bit numbers, which bounds the blocks.
   num_blocks = std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max() / kernels::kKvBlockSize);
   if (num_blocks < kMinBlocks) {
+    constexpr int64_t kMinTokens = kMinBlocks * kernels::kKvBlockSize;
     return absl::InvalidArgumentError(absl::StrCat("--kv_cache_mb: expected at least ",
-                                                   (kMinBlocks * block_bytes + kMiB - 1) / kMiB, " MiB, which hold ",
-                                                   kMinBlocks * kernels::kKvBlockSize, " tokens of this model; got ",
+                                                   KvMebibytes(model, options.kv_cache_dtype, kMinTokens),
+                                                   " MiB, which hold ", kMinTokens, " tokens of this model; got ",
                                                    options.kv_cache_mb.value_or(kMaxDefaultKvBytes / kMiB)));
   }
   // A context that the cache cannot hold is never served, so tables need not reach further.

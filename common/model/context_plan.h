@@ -25,6 +25,9 @@ struct ContextPlan {
 // What kKvBlockSize tokens take in all layers of the model.
 int64_t KvBytesPerBlock(const ModelConfig& model, kernels::KvCacheDtype dtype);
 
+// The MiB of K/V cache that hold a context of so many tokens, rounded up.
+int64_t KvMebibytes(const ModelConfig& model, kernels::KvCacheDtype dtype, int64_t num_tokens);
+
 // INVALID_ARGUMENT names the flag: a context longer than the model's, or a K/V cache that does not hold 64 tokens.
 absl::StatusOr<ContextPlan> PlanContext(const ContextOptions& options, const ModelConfig& model);
 

@@ -77,8 +77,8 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services);
   // Opens the same ports with the same certificates, and closes them again. A program calls it before it loads a model
-  // for minutes, so a port in use or a bad certificate is reported at once. Start then uses the copies of the TLS files
-  // that Try has made, if the files themselves cannot be used by that time. Errors: those of Start.
+  // for minutes, so a port in use or a bad certificate is reported at once. Try keeps copies of the TLS files,
+  // and Start uses them if the files themselves cannot be used by that time. Errors: those of Start.
   static absl::Status Try(const ServerOptions& options);
   // Cancels the calls in flight.
   ~Server();

@@ -10,6 +10,7 @@
 #include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/captured_log.h"
 #include "tests/testing/running_verifier.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/test_authority.h"
@@ -262,6 +263,14 @@ TEST(Verifier, EchoesThePromptWithItsLogprobs) {
     EXPECT_EQ(sample.logprobs[i].top(0).token_id(), sample.token_ids[i]);  // greedy
     EXPECT_LE(sample.logprobs[i].token().logprob(), 0);
   }
+}
+
+TEST(Verifier, SaysThatTheCacheCutsContexts) {
+  Config config = DemoConfig();
+  config.kv_cache_mb = 1;
+  const testing::CapturedLog log;
+  RunningVerifier verifier(config, {});
+  EXPECT_THAT(log.Lines(), ::testing::Contains(HasSubstr("contexts end at 256 tokens")));
 }
 
 struct BadStart {

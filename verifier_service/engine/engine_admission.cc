@@ -32,8 +32,8 @@ absl::Status Engine::CheckDeadline(absl::Time deadline, absl::Duration needed, a
 }
 
 // Checks the deadline of a request whose turn has come. While others wait, a request that will hardly end in time is
-// refused, so that they get its room. A tenant of which no sample has ended is not judged by the others' outputs: it
-// could never show that its own are shorter.
+// refused, so that they get its room. While no sample of a tenant has ended, its requests are not judged by the outputs
+// of other tenants: a refused request would never show that its own output is shorter.
 absl::Status Engine::CheckTurn(const Sequence& sequence) const {
   const GenerationRequest& request = sequence.request();
   const absl::Duration first_token = forecast_.LeastPromptTime(sequence.size() - sequence.num_computed);

@@ -51,9 +51,9 @@ class Scheduler {
   void DropUnbegun(ActiveRequest& active) { line_.Leave(active); }
   // Returns the tenant's last waiting request of which no sample has begun, or null.
   std::shared_ptr<ActiveRequest> LastUnbegun(absl::string_view tenant) const { return line_.LastUnbegun(tenant); }
-  // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. One with a grammar
-  // begins only while `forms_may_begin`; those without pass it by. Returns the sequences that begin to run, again or
-  // for the first time.
+  // Starts waiting samples as long as the next one fits. `make` makes the next sample of a request. A sample with a
+  // grammar begins only while `forms_may_begin` returns true; samples without a grammar may begin before it. Returns
+  // the sequences that begin to run, again or for the first time.
   using MakeNext = std::function<std::unique_ptr<Sequence>(const std::shared_ptr<ActiveRequest>&)>;
   std::vector<Sequence*> Admit(
       absl::Time now, const MakeNext& make, const std::function<bool()>& forms_may_begin = [] { return true; });

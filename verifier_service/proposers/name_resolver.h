@@ -19,8 +19,9 @@ using NameResolver = std::function<absl::StatusOr<std::vector<std::string>>(cons
 // Resolves with the system's resolver.
 absl::StatusOr<std::vector<std::string>> ResolveName(const std::string& name_port);
 
-// The targets of getaddrinfo's answer. Where it has addresses of both families, only those of the first one's, which
-// the system prefers (RFC 6724): the others are mostly the same replicas, and each would count twice.
+// The gRPC targets of the addresses that getaddrinfo found. If it found IPv4 and IPv6 addresses, only those of the
+// first address's family, which the system prefers (RFC 6724): a replica with an address of each family would count
+// twice.
 std::vector<std::string> TargetsOf(const addrinfo& answer, const std::string& port);
 
 }  // namespace foretoken::verifier

@@ -4,7 +4,7 @@
 //
 //   lengths.Learn("team", 30, /*is_cut_short=*/false);
 //   lengths.Of("team");    // between 30 and what all tenants' samples generate
-//   lengths.Find("other")  // null
+//   lengths.Find("other"); // null
 //
 // Units: tokens. Threads: one.
 #pragma once

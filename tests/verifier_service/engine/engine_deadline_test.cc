@@ -141,10 +141,9 @@ TEST_F(EngineDeadlineTest, WhereOthersWaitARequestThatCannotEndInTimeLeavesThemI
 // The tenant "long" keeps the engine busy, so all requests of "short" meet a line.
 TEST_F(EngineDeadlineTest, ATenantIsJudgedByItsOwnOutputs) {
   const std::unique_ptr<Engine> engine = MakeEngine(none_, Options());
-  const auto submit = [&](const std::string& tenant, absl::Duration left, int32_t num_generated) {
-    GenerationRequest request = Due(left, /*max_tokens=*/300);
+  const auto submit = [&](const std::string& tenant, absl::Duration left, int32_t max_tokens) {
+    GenerationRequest request = Due(left, max_tokens);
     request.tenant = tenant;
-    if (num_generated < 300) request.stop.max_tokens = num_generated;
     absl::StatusOr<QueuePlace> place = engine->Reserve({.deadline = request.deadline, .tenant = tenant});
     EXPECT_EQ(engine->Submit(*std::move(place), request), absl::OkStatus());
     return request.ticket;

@@ -211,6 +211,26 @@ TEST_F(EngineGrammarTest, TheTimeOfGuessesEndsNoRequest) {
   }
 }
 
+// A clock that advances at each reading makes every mask slow, and a request without a form is running.
+TEST_F(EngineGrammarTest, SamplesThatSitOutStepsSayTheSame) {
+  InProcessProposers none;
+  std::vector<GenerationRequest> requests;
+  for (const float temperature : {0.0f, 0.8f}) {
+    requests.push_back(Formed(GrammarKind::kRegex, "[a-z ]{60}", temperature));
+    requests.back().num_samples = 2;
+  }
+  const Results truth = Generate(requests, none);
+  requests.push_back(Request(kPrompt, 0, /*max_tokens=*/200));
+  requests.back().stop.ignore_eos = true;
+  absl::Time now = absl::UnixEpoch();
+  const Results beside = Generate(
+      requests, none, {.config = {.max_mask_time = absl::Hours(1)}, .now = testing::EvenClock(), .compute_time = [&] {
+                         return now += absl::Milliseconds(20);
+                       }});
+  EXPECT_GT(stats_.num_sat_out, 0);
+  for (const auto& [sample, result] : truth) EXPECT_EQ(beside.at(sample), result);
+}
+
 // Every blank of the text is one of ever more parses, so the matcher gives up within a few tokens.
 TEST_F(EngineGrammarTest, AFormWithTooManyParsesIsEndedAtTheSameTokenWithSpeculation) {
   InProcessProposers none;

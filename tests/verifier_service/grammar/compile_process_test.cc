@@ -305,63 +305,62 @@ TEST(GrammarCompiler, DropsTheGrammarThatWasNotUsedForLongest) {
   EXPECT_TRUE(testing::Matches(*kept, "a"));  // a grammar in use lives on
 }
 
+GrammarSource Regex(const std::string& text) { return {.kind = GrammarKind::kRegex, .text = text}; }
+
 TEST(GrammarCompiler, CompilesNothingWhileRequestsHoldTooMuch) {
   GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 1}, testing::ByteTokens());
-  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
-  auto a = compiler.Get(source("a"), kTenant);
+  auto a = compiler.Get(Regex("a"), kTenant);
   ASSERT_TRUE(a.ok()) << a.status();
   EXPECT_EQ(compiler.num_held_bytes(), 0) << "the cache holds it, too";
-  const auto b = compiler.Get(source("b"), kTenant);
+  const auto b = compiler.Get(Regex("b"), kTenant);
   ASSERT_TRUE(b.ok()) << b.status();
   EXPECT_EQ(compiler.num_held_bytes(), static_cast<int64_t>((*a)->num_bytes()));
   for (int i = 0; i < 2; ++i) {
-    const absl::Status refused = compiler.Get(source("c"), kTenant).status();
+    const absl::Status refused = compiler.Get(Regex("c"), kTenant).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
     EXPECT_TRUE(base::IsPassing(refused));
   }
-  EXPECT_FALSE(compiler.Find(source("c")).has_value()) << "the refusal passes";
-  EXPECT_TRUE(compiler.Get(source("b"), kTenant).ok()) << "from the cache";
+  EXPECT_FALSE(compiler.Find(Regex("c")).has_value()) << "the refusal passes";
+  EXPECT_TRUE(compiler.Get(Regex("b"), kTenant).ok()) << "from the cache";
   a = absl::CancelledError("its request has ended");
   EXPECT_EQ(compiler.num_held_bytes(), 0);
-  EXPECT_TRUE(compiler.Get(source("c"), kTenant).ok());
+  EXPECT_TRUE(compiler.Get(Regex("c"), kTenant).ok());
 }
 
 TEST(GrammarCompiler, ATenantHoldsAtMostHalf) {
-  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
   const GrammarVocabulary vocabulary(testing::ByteTokens());
-  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(source("a"), vocabulary))->num_bytes());
+  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(Regex("a"), vocabulary))->num_bytes());
   GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 4 * num_bytes},
                            testing::ByteTokens());
   std::vector<GrammarCompiler::Result> held;
   for (const char* const text : {"a", "b", "c"}) {  // the cache has the last one
-    held.push_back(compiler.Get(source(text), "flood"));
+    held.push_back(compiler.Get(Regex(text), "flood"));
     ASSERT_TRUE(held.back().ok()) << held.back().status();
   }
   EXPECT_EQ(compiler.num_held_bytes(), 2 * num_bytes);
-  const absl::Status refused = compiler.Get(source("d"), "flood").status();
+  const absl::Status refused = compiler.Get(Regex("d"), "flood").status();
   EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("of this tenant's compiled formats"));
-  EXPECT_TRUE(compiler.Get(source("c"), "flood").ok()) << "from the cache";
-  held.push_back(compiler.Get(source("d"), "other"));
+  EXPECT_TRUE(compiler.Get(Regex("c"), "flood").ok()) << "from the cache";
+  held.push_back(compiler.Get(Regex("d"), "other"));
   EXPECT_TRUE(held.back().ok()) << held.back().status();
   held[0] = held[1] = absl::CancelledError("their requests have ended");
-  EXPECT_TRUE(compiler.Get(source("e"), "flood").ok());
+  EXPECT_TRUE(compiler.Get(Regex("e"), "flood").ok());
 }
 
 TEST(GrammarCompiler, ATenantThatHoldsNoneGetsOneBesideThoseThatHoldAll) {
-  const auto source = [](const std::string& text) { return GrammarSource{.kind = GrammarKind::kRegex, .text = text}; };
   const GrammarVocabulary vocabulary(testing::ByteTokens());
-  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(source("a"), vocabulary))->num_bytes());
+  const auto num_bytes = static_cast<int64_t>((*Grammar::Compile(Regex("a"), vocabulary))->num_bytes());
   GrammarCompiler compiler({.program = kProgram, .max_cache_bytes = 1, .max_held_bytes = 2 * num_bytes},
                            testing::ByteTokens());
   std::vector<GrammarCompiler::Result> held;
   for (const char* const tenant : {"a", "b", "c", "d", "e"}) {  // the cache has the last one
-    held.push_back(compiler.Get(source(tenant), tenant));
+    held.push_back(compiler.Get(Regex(tenant), tenant));
     ASSERT_TRUE(held.back().ok()) << held.back().status();
   }
   EXPECT_EQ(compiler.num_held_bytes(), 4 * num_bytes);
-  const absl::Status refused = compiler.Get(source("f"), "f").status();
+  const absl::Status refused = compiler.Get(Regex("f"), "f").status();
   EXPECT_EQ(base::ReasonOf(refused), "GRAMMARS_FULL");
 }
 
