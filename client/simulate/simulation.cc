@@ -208,13 +208,13 @@ class Simulation {
       if (IsCounted(now) && !is_first) num_decoded_ += num_tokens;
       if (request.output_left > 0) request.has_tree = Ask(now, table.speculative_ms);
     }
-    const auto ended =
-        std::ranges::stable_partition(verifier.running, [](const Request& r) { return r.output_left > 0; });
-    for (const Request& request : ended) {
-      CountEnd(request, now);
+    const auto ended = std::stable_partition(verifier.running.begin(), verifier.running.end(),
+                                             [](const Request& r) { return r.output_left > 0; });
+    for (auto request = ended; request != verifier.running.end(); ++request) {
+      CountEnd(*request, now);
       if (load_.rate <= 0) events_.push({.at_ms = now + kTurnaroundMs});
     }
-    verifier.running.erase(ended.begin(), ended.end());
+    verifier.running.erase(ended, verifier.running.end());
     BeginStep(idx, now);
   }
 

@@ -125,12 +125,17 @@ TEST(Rooms, IncludeOnlyWhatTheirTargetsDependOn) {
   }
 }
 
-// `./dev fuzz` compiles the product with Debian's Clang 14, which rejects the views of Debian's C++ library.
+// `./dev fuzz` compiles the product with Debian's Clang 14, which rejects the views of Debian's C++ library and those
+// of its algorithms that return a subrange.
 TEST(Sources, HaveNoViewsSoThatTheFuzzTargetsCompile) {
+  const std::regex view(
+      "std::(views|ranges::(subrange|equal_range|find_end|partition|remove|remove_if|rotate|search|"
+      "search_n|stable_partition|unique))\\b");
   for (const std::filesystem::path& file : Sources()) {
     std::ifstream source(std::filesystem::path(FORETOKEN_SOURCE_DIR) / file);
     const std::string text((std::istreambuf_iterator<char>(source)), {});
-    EXPECT_THAT(text, ::testing::Not(HasSubstr("std::views"))) << file;
+    std::smatch found;
+    EXPECT_FALSE(std::regex_search(text, found, view)) << file << ": " << found.str();
   }
 }
 

@@ -142,7 +142,8 @@ int32_t MaskTurns::Give(Scheduler& scheduler) {
   }
   if (!others_wait) return 0;
   // In the order of ids, from the one after the last turn's.
-  std::ranges::rotate(slow, std::ranges::find_if(slow, [this](const Sequence* s) { return s->id > last_; }));
+  const auto next = std::ranges::find_if(slow, [this](const Sequence* s) { return s->id > last_; });
+  std::rotate(slow.begin(), next, slow.end());
   double left_ms = left_ms_;
   int32_t num_sit_out = 0;
   for (Sequence* sequence : slow) {
