@@ -7,7 +7,8 @@
 // with the reference transformer. Then it replays the text. At each step the proposer gets the features of the tokens
 // that the verifier has computed, its tree grows until it is complete, the best nodes on the text are accepted, and one
 // more token is emitted. Late features come after the next tree instead, so every tree is provisional.
-#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -172,6 +173,10 @@ proposer::Drafter Load(const std::string& method) {
   if (method == "p_eagle") return testing::DemoPEagle();
   if (method == "dflash") return testing::RandomDflash();
   if (method == "dspark") return testing::RandomDspark();
+  if (!proposer::ReadsFeatures(method)) {
+    std::cerr << "feature_bench: --methods has no method \"" << method << "\"" << std::endl;
+    std::exit(1);
+  }
   return proposer::LoadDrafter(
              method, {.model_directory = kDemo + method, .target_directory = kDemo + "target", .num_threads = threads})
       .value();
